@@ -1,0 +1,321 @@
+"""The only file that speaks to the C API: choose a driver, check every status, and make each call thin.
+
+``Driver`` has one short method a call, with ints in and ints out. It works over any object with the functions of
+``cuda.bindings.driver``: that module itself, the software ``HostDriver``, or either of them wrapped by a recorder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cuda.bindings import driver as cuda
+
+from .errors import OUT_OF_MEMORY, DriverError, DriverMissingError, OutOfMemoryError
+
+VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+"""The attribute that says whether a device has the virtual memory calls."""
+
+
+class Access(enum.IntEnum):
+    """What a device may do with a mapping, by the driver's own numbers."""
+
+    NONE = 0
+    READ = 1
+    READWRITE = 3
+
+    @classmethod
+    def of(cls, value: Access | str) -> Access:
+        """Return the access that "none", "r" or "rw" names; ValueError for anything else."""
+        if isinstance(value, Access):
+            return value
+        try:
+            return {"none": cls.NONE, "r": cls.READ, "rw": cls.READWRITE}[value]
+        except (KeyError, TypeError):
+            raise ValueError(f"access must be 'none', 'r' or 'rw', not {value!r}") from None
+
+
+def check(call: str, result: tuple[Any, ...], *call_args: object) -> Any:
+    """Return what a driver call gave besides its status, or raise the error that its status means.
+
+    Every status of every call passes here. Raises OutOfMemoryError for CUDA_ERROR_OUT_OF_MEMORY, else DriverError.
+    """
+    status = result[0]
+    if status:
+        raise error_of(call, int(status), call_args)
+    if len(result) == 2:
+        return result[1]
+    return result[1:] if len(result) > 2 else None
+
+
+def error_of(call: str, code: int, call_args: tuple[object, ...] = (), hint: str = "") -> Exception:
+    """The error that a status of ``call`` stands for, with the driver's own name for it."""
+    name = cuda.CUresult(code).name if code in set(cuda.CUresult) else "unknown error"
+    error = DriverError(call, code, name, call_args, hint)
+    if code == OUT_OF_MEMORY:
+        return OutOfMemoryError(f"{error}; free memory, lower the size, or raise the limit")
+    return error
+
+
+class Driver:
+    """Thin calls over ``api``; all of them raise DriverError or OutOfMemoryError when the driver refuses.
+
+    ``name`` is "cuda" or "host"; ``backing`` says where bytes live: "device", "memory" or "none".
+    Addresses, handles, contexts and streams are ints; ``device`` is an ordinal.
+    """
+
+    def __init__(self, api: Any, name: str) -> None:
+        self.api = api
+        self.name = name
+        self.backing: str = getattr(api, "backing", "device")
+        self._properties: dict[tuple[int, bool], Any] = {}
+        self._grants: dict[tuple[tuple[int, Access], ...], list[Any]] = {}
+        check("cuInit", api.cuInit(0), 0)
+
+    def __repr__(self) -> str:
+        return f"Driver({self.name}, backing {self.backing})"
+
+    # -- devices ------------------------------------------------------------------------------------------------
+
+    def version(self) -> int:
+        """The driver's version as it writes it: 13040 is 13.4."""
+        return int(check("cuDriverGetVersion", self.api.cuDriverGetVersion()))
+
+    def device_count(self) -> int:
+        """How many devices there are."""
+        return int(check("cuDeviceGetCount", self.api.cuDeviceGetCount()))
+
+    def device_name(self, device: int) -> str:
+        """The device's product name."""
+        raw = check("cuDeviceGetName", self.api.cuDeviceGetName(256, self._device(device)), 256, device)
+        return bytes(raw).split(b"\0")[0].decode()
+
+    def device_total(self, device: int) -> int:
+        """Physical memory of the device in bytes."""
+        return int(check("cuDeviceTotalMem", self.api.cuDeviceTotalMem(self._device(device)), device))
+
+    def device_attribute(self, device: int, attribute: int) -> int:
+        """The value of a CU_DEVICE_ATTRIBUTE number."""
+        result = self.api.cuDeviceGetAttribute(cuda.CUdevice_attribute(attribute), self._device(device))
+        return int(check("cuDeviceGetAttribute", result, attribute, device))
+
+    def can_access_peer(self, device: int, peer: int) -> bool:
+        """Whether ``device`` can read and write memory of ``peer``."""
+        result = self.api.cuDeviceCanAccessPeer(self._device(device), self._device(peer))
+        return bool(check("cuDeviceCanAccessPeer", result, device, peer))
+
+    def _device(self, device: int) -> Any:
+        return check("cuDeviceGet", self.api.cuDeviceGet(device), device)
+
+    # -- contexts -----------------------------------------------------------------------------------------------
+
+    def context_retain(self, device: int) -> int:
+        """Count one more user of the device's primary context and return it."""
+        result = self.api.cuDevicePrimaryCtxRetain(self._device(device))
+        return int(check("cuDevicePrimaryCtxRetain", result, device))
+
+    def context_release(self, device: int) -> None:
+        """Count one user of the primary context less."""
+        check("cuDevicePrimaryCtxRelease", self.api.cuDevicePrimaryCtxRelease(self._device(device)), device)
+
+    @contextlib.contextmanager
+    def context(self, handle: int) -> Iterator[None]:
+        """Make a context current inside a ``with``; the caller's own is current again afterwards."""
+        check("cuCtxPushCurrent", self.api.cuCtxPushCurrent(cuda.CUcontext(handle)), handle)
+        try:
+            yield
+        finally:
+            check("cuCtxPopCurrent", self.api.cuCtxPopCurrent())
+
+    def synchronize(self) -> None:
+        """Wait for all work of the current context."""
+        check("cuCtxSynchronize", self.api.cuCtxSynchronize())
+
+    # -- addresses and physical memory --------------------------------------------------------------------------
+
+    def granularity(self, device: int, *, recommended: bool = False) -> int:
+        """The smallest (or the recommended) size of an allocation on ``device`` in bytes."""
+        which = cuda.CUmemAllocationGranularity_flags(1 if recommended else 0)
+        result = self.api.cuMemGetAllocationGranularity(self._property(device, False), which)
+        return int(check("cuMemGetAllocationGranularity", result, device, which.name))
+
+    def reserve(self, size: int, alignment: int = 0, hint: int = 0) -> int:
+        """Reserve ``size`` bytes of addresses and return the first; nothing is mapped there yet."""
+        result = self.api.cuMemAddressReserve(size, alignment, cuda.CUdeviceptr(hint), 0)
+        return int(check("cuMemAddressReserve", result, size, alignment, hint))
+
+    def free(self, address: int, size: int) -> None:
+        """Give back a reservation: the exact pair that ``reserve`` made."""
+        check("cuMemAddressFree", self.api.cuMemAddressFree(address, size), address, size)
+
+    def create(self, device: int, size: int, *, exportable: bool = False) -> int:
+        """Allocate physical memory on ``device`` and return its handle; it has no address yet."""
+        result = self.api.cuMemCreate(size, self._property(device, exportable), 0)
+        return int(check("cuMemCreate", result, size, device))
+
+    def release(self, handle: int) -> None:
+        """Drop one reference to an allocation; it lives on while it is mapped."""
+        check("cuMemRelease", self.api.cuMemRelease(handle), handle)
+
+    def map(self, address: int, size: int, handle: int) -> None:
+        """Map a whole allocation at ``address``; nothing may touch it until access is set."""
+        check("cuMemMap", self.api.cuMemMap(address, size, 0, handle, 0), address, size, handle)
+
+    def unmap(self, address: int, size: int) -> None:
+        """Unmap one or several whole, adjacent mappings. Does not wait for work that uses them."""
+        check("cuMemUnmap", self.api.cuMemUnmap(address, size), address, size)
+
+    def set_access(self, address: int, size: int, grants: Sequence[tuple[int, Access]]) -> None:
+        """Set what each (device, access) pair may do with whole, adjacent mappings."""
+        key = tuple(grants)
+        descriptors = self._grants.get(key)
+        if descriptors is None:
+            descriptors = self._grants.setdefault(key, [_grant(device, access) for device, access in key])
+        result = self.api.cuMemSetAccess(address, size, descriptors, len(descriptors))
+        if result[0]:
+            raise error_of("cuMemSetAccess", int(result[0]), (address, size, key))
+
+    def get_access(self, device: int, address: int) -> Access:
+        """What ``device`` may do at ``address``."""
+        location = cuda.CUmemLocation()
+        location.type, location.id = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, device
+        return Access(int(check("cuMemGetAccess", self.api.cuMemGetAccess(location, address), device, address)))
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) bytes of the current context's device."""
+        free, total = check("cuMemGetInfo", self.api.cuMemGetInfo())
+        return int(free), int(total)
+
+    def _property(self, device: int, exportable: bool) -> Any:
+        found = self._properties.get((device, exportable))
+        if found is None:
+            found = self._properties.setdefault((device, exportable), _property(device, exportable))
+        return found
+
+    # -- plain memory, and whose memory an address is -----------------------------------------------------------
+
+    def alloc(self, size: int) -> int:
+        """Allocate plain device memory (cuMemAlloc) in the current context."""
+        return int(check("cuMemAlloc", self.api.cuMemAlloc(size), size))
+
+    def alloc_free(self, address: int) -> None:
+        """Free plain device memory."""
+        check("cuMemFree", self.api.cuMemFree(address), address)
+
+    def host_alloc(self, size: int) -> int:
+        """Allocate pinned host memory in the current context; the address is valid on both sides."""
+        return int(check("cuMemHostAlloc", self.api.cuMemHostAlloc(size, 0), size))
+
+    def host_free(self, address: int) -> None:
+        """Free pinned host memory."""
+        check("cuMemFreeHost", self.api.cuMemFreeHost(address), address)
+
+    def pointer_attributes(self, address: int, names: Sequence[str]) -> list[Any]:
+        """The CU_POINTER_ATTRIBUTE values that ``names`` end in, for any address; None or 0 where there is none."""
+        attributes = [getattr(cuda.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}") for name in names]
+        result = self.api.cuPointerGetAttributes(len(attributes), attributes, address)
+        return list(check("cuPointerGetAttributes", result, address, *names))
+
+    # -- moving bytes, streams ----------------------------------------------------------------------------------
+
+    def copy_async(self, target: int, source: int, size: int, stream: int = 0) -> None:
+        """Copy between device addresses in the order of ``stream``."""
+        result = self.api.cuMemcpyDtoDAsync(target, source, size, stream)
+        check("cuMemcpyDtoDAsync", result, target, source, size, stream)
+
+    def copy_in(self, target: int, source: Any, size: int) -> None:
+        """Copy ``size`` bytes from a host buffer or address to the device, and wait."""
+        check("cuMemcpyHtoD", self.api.cuMemcpyHtoD(target, source, size), target, "host", size)
+
+    def copy_out(self, target: Any, source: int, size: int) -> None:
+        """Copy ``size`` bytes from the device to a host buffer or address, and wait."""
+        check("cuMemcpyDtoH", self.api.cuMemcpyDtoH(target, source, size), "host", source, size)
+
+    def fill_async(self, address: int, byte: int, size: int, stream: int = 0) -> None:
+        """Set ``size`` bytes to ``byte`` in the order of ``stream``."""
+        result = self.api.cuMemsetD8Async(address, byte, size, stream)
+        check("cuMemsetD8Async", result, address, byte, size, stream)
+
+    def stream_synchronize(self, stream: int) -> None:
+        """Wait for the work of a stream; 0 is the default stream of the current context."""
+        check("cuStreamSynchronize", self.api.cuStreamSynchronize(stream), stream)
+
+
+def _property(device: int, exportable: bool) -> Any:
+    """Pinned memory on ``device``, exportable as a file descriptor or not."""
+    found = cuda.CUmemAllocationProp()
+    found.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    found.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    found.location.id = device
+    if exportable:
+        found.requestedHandleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    return found
+
+
+def _grant(device: int, access: Access) -> Any:
+    found = cuda.CUmemAccessDesc()
+    found.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    found.location.id = device
+    found.flags = cuda.CUmemAccess_flags(int(access))
+    return found
+
+
+def open_driver(choice: Any = None) -> Driver:
+    """Return the driver that ``choice`` names: "cuda", "host", an object with the API's functions, or None.
+
+    None takes the environment variable VMM_DRIVER, else the real driver if it is there with a device that supports
+    virtual memory, else the host driver. Raises DriverMissingError when a named driver is not there.
+    """
+    if choice is None:
+        choice = os.environ.get("VMM_DRIVER") or "auto"
+    if not isinstance(choice, str):
+        return Driver(choice, getattr(choice, "driver_name", "cuda"))
+    if choice == "cuda":
+        return _open_cuda()
+    if choice == "host":
+        return _open_host()
+    if choice == "auto":
+        return _open_either()
+    raise DriverMissingError(f"unknown driver {choice!r}; VMM_DRIVER and driver= take 'cuda' or 'host'")
+
+
+def _open_cuda() -> Driver:
+    """The real driver, or DriverMissingError with the reason."""
+    try:
+        driver = Driver(cuda, "cuda")
+        count = driver.device_count()
+    except (RuntimeError, DriverError) as error:  # no libcuda is a RuntimeError of the bindings
+        raise DriverMissingError(
+            f"driver 'cuda' cannot be used: {str(error).splitlines()[0]}; "
+            "install the NVIDIA driver, or use driver='host'"
+        ) from error
+    if not count:
+        raise DriverMissingError("driver 'cuda' finds no GPU; use driver='host'")
+    return driver
+
+
+def _open_host() -> Driver:
+    from .host import HostDriver
+
+    return Driver(HostDriver(), "host")
+
+
+def _open_either() -> Driver:
+    """The real driver where it can be used, else the host driver: silently where there is no GPU at all."""
+    try:
+        driver = _open_cuda()
+    except DriverMissingError:
+        return _open_host()
+    if driver.device_attribute(0, VMM_SUPPORTED):
+        return driver
+    warnings.warn(
+        f"{driver.device_name(0)} does not support virtual memory management (attribute {VMM_SUPPORTED} is 0); "
+        "falling back to the host driver",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return _open_host()

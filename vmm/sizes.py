@@ -1,0 +1,67 @@
+"""Sizes in bytes: read "2 MiB", write "2.0 MiB", round to a multiple. Units are binary; "GB" is refused, not guessed."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import SupportsIndex
+
+from .errors import SizeError
+
+Size = SupportsIndex | str
+"""What every public call takes as a size: bytes as an int, or text such as "300 MiB"."""
+
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_LARGEST = 1 << 62
+
+
+def parse_size(value: Size, *, name: str = "size") -> int:
+    """Return ``value`` in bytes: a positive whole number, as an int or as text with B, KiB, MiB, GiB or TiB.
+
+    Raises SizeError for anything else, naming ``name`` and the value.
+    """
+    size = _parse_text(value, name) if isinstance(value, str) else _parse_int(value, name)
+    if not 0 < size <= _LARGEST:
+        raise SizeError(f"{name} must be more than 0 and at most 4 EiB, not {value!r}")
+    return size
+
+
+def _parse_int(value: SupportsIndex, name: str) -> int:
+    if isinstance(value, bool):
+        raise SizeError(f"{name} must be a number of bytes or text such as '2 MiB', not {value!r}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise SizeError(f"{name} must be a number of bytes or text such as '2 MiB', not {value!r}") from None
+
+
+def _parse_text(value: str, name: str) -> int:
+    match = _TEXT.fullmatch(value)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise SizeError(f"{name} {value!r} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB or TiB)")
+    whole, _, fraction = match[1].partition(".")
+    scaled, left = divmod(int(whole + fraction) * unit, 10 ** len(fraction))
+    if left:
+        raise SizeError(f"{name} {value!r} is not a whole number of bytes")
+    return scaled
+
+
+def format_size(size: float) -> str:
+    """Write a number of bytes with the largest binary unit that leaves at least 1: ``1.5 GiB``, ``0 B``."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if abs(size) >= unit:
+            scaled = size / unit
+            return f"{scaled:.0f} {name}" if scaled == int(scaled) else f"{scaled:.2f} {name}"
+    return f"{size:.0f} B"
+
+
+def round_up(size: int, multiple: int) -> int:
+    """The smallest multiple of ``multiple`` that is at least ``size``."""
+    return -(-size // multiple) * multiple
+
+
+def round_down(size: int, multiple: int) -> int:
+    """The largest multiple of ``multiple`` that is at most ``size``."""
+    return size // multiple * multiple
