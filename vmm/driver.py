@@ -15,10 +15,12 @@ from typing import Any
 
 from cuda.bindings import driver as cuda
 
-from .errors import OUT_OF_MEMORY, DriverError, DriverMissingError, OutOfMemoryError
+from .errors import OUT_OF_MEMORY, DriverError, DriverMissingError, OutOfMemoryError, VmmError
 
 VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
 """The attribute that says whether a device has the virtual memory calls."""
+_NO_TIMING = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+_NOT_READY = int(cuda.CUresult.CUDA_ERROR_NOT_READY)
 
 
 class Access(enum.IntEnum):
@@ -52,7 +54,7 @@ def check(call: str, result: tuple[Any, ...], *call_args: object) -> Any:
     return result[1:] if len(result) > 2 else None
 
 
-def error_of(call: str, code: int, call_args: tuple[object, ...] = (), hint: str = "") -> Exception:
+def error_of(call: str, code: int, call_args: tuple[object, ...] = (), hint: str = "") -> VmmError:
     """The error that a status of ``call`` stands for, with the driver's own name for it."""
     name = cuda.CUresult(code).name if code in set(cuda.CUresult) else "unknown error"
     error = DriverError(call, code, name, call_args, hint)
@@ -239,6 +241,26 @@ class Driver:
         """Set ``size`` bytes to ``byte`` in the order of ``stream``."""
         result = self.api.cuMemsetD8Async(address, byte, size, stream)
         check("cuMemsetD8Async", result, address, byte, size, stream)
+
+    def event_record(self, stream: int) -> int:
+        """Create an event that completes when the work now in ``stream`` has; the caller destroys it."""
+        event = check("cuEventCreate", self.api.cuEventCreate(_NO_TIMING), _NO_TIMING)
+        status = self.api.cuEventRecord(event, stream)[0]
+        if status:
+            self.event_destroy(int(event))
+            raise error_of("cuEventRecord", int(status), (int(event), stream))
+        return int(event)
+
+    def event_done(self, event: int) -> bool:
+        """Whether the work before an event has completed."""
+        status = int(self.api.cuEventQuery(event)[0])
+        if status not in (0, _NOT_READY):
+            raise error_of("cuEventQuery", status, (event,))
+        return status == 0
+
+    def event_destroy(self, event: int) -> None:
+        """Destroy an event."""
+        check("cuEventDestroy", self.api.cuEventDestroy(event), event)
 
     def stream_synchronize(self, stream: int) -> None:
         """Wait for the work of a stream; 0 is the default stream of the current context."""

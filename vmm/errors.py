@@ -11,7 +11,11 @@ OUT_OF_MEMORY = 2
 
 
 class VmmError(Exception):
-    """Root of every error that vmm raises."""
+    """Root of every error that vmm raises. Its text is one line with the numbers and what to do."""
+
+    def add(self, where: str) -> None:
+        """Append where it happened, known only further up, to the text."""
+        self.args = (f"{self}; {where}",)
 
 
 class DriverError(VmmError):

@@ -1,4 +1,4 @@
-"""Sizes in bytes: read "2 MiB", write "2.0 MiB", round to a multiple. Units are binary; "GB" is refused, not guessed."""
+"""Sizes in bytes: read "2 MiB", write "2.0 MiB", round to a multiple. Units are binary; "GB" is refused."""
 
 from __future__ import annotations
 

@@ -1,0 +1,67 @@
+"""vmm: the CUDA driver's layer. Addresses are reserved, physical memory is created, and mappings join the two.
+
+Data flows Device -> ChunkSupply + AddressRange -> GrowableRange -> Heap. The same code runs on the real driver and on
+``HostDriver``, a software driver on real memory.
+"""
+
+from .address_range import AddressRange, Mapping
+from .chunk_supply import ChunkSupply
+from .device import Device, MemoryInfo
+from .driver import Access, Driver
+from .errors import (
+    AlignmentError,
+    ClosedError,
+    DriverError,
+    DriverMissingError,
+    OutOfMemoryError,
+    RangeError,
+    SizeError,
+    StateError,
+    VmmError,
+)
+from .growable import GrowableRange, Run
+from .heap import Block, Heap
+from .host import HostDriver
+from .page_table import Owner, PageTable, PageTableRun, describe, snapshot
+from .physical import PhysicalMemory
+from .pins import Pin
+from .recorder import Event, Recorder
+from .sizes import Size, format_size, parse_size, round_down, round_up
+
+__all__ = [
+    "Access",
+    "AddressRange",
+    "AlignmentError",
+    "Block",
+    "ChunkSupply",
+    "ClosedError",
+    "Device",
+    "Driver",
+    "DriverError",
+    "DriverMissingError",
+    "Event",
+    "GrowableRange",
+    "Heap",
+    "HostDriver",
+    "Mapping",
+    "MemoryInfo",
+    "OutOfMemoryError",
+    "Owner",
+    "PageTable",
+    "PageTableRun",
+    "PhysicalMemory",
+    "Pin",
+    "RangeError",
+    "Recorder",
+    "Run",
+    "Size",
+    "SizeError",
+    "StateError",
+    "VmmError",
+    "describe",
+    "format_size",
+    "parse_size",
+    "round_down",
+    "round_up",
+    "snapshot",
+]

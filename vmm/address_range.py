@@ -1,0 +1,147 @@
+"""AddressRange: the owner of one reservation and of the mappings in it. A Mapping remembers its extent."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+
+from .device import Device
+from .driver import Access
+from .errors import AlignmentError, ClosedError, RangeError, StateError
+from .physical import PhysicalMemory
+from .sizes import Size, format_size, parse_size, round_up
+
+
+class Mapping:
+    """One whole allocation at one place of a range: what ``AddressRange.unmap`` takes. Made by ``AddressRange.map``."""
+
+    __slots__ = ("access", "memory", "offset", "owner", "size")
+
+    def __init__(self, owner: AddressRange, offset: int, memory: PhysicalMemory) -> None:
+        self.owner = owner
+        self.offset = offset
+        self.size = memory.size
+        self.memory = memory
+        self.access = Access.NONE
+
+    def __repr__(self) -> str:
+        return f"Mapping({self.address:#x}, {format_size(self.size)}, {self.access.name})"
+
+    @property
+    def address(self) -> int:
+        """The first address that the mapping covers."""
+        return self.owner.base + self.offset
+
+    @property
+    def stop(self) -> int:
+        """The offset in the range that follows the mapping."""
+        return self.offset + self.size
+
+    @property
+    def handle(self) -> int:
+        """The driver's handle of the memory behind it."""
+        return self.memory.handle
+
+
+class AddressRange:
+    """``size`` bytes of virtual addresses (rounded up to the granularity): one cuMemAddressReserve, no physical memory.
+
+    ``base`` and ``size`` never change. Offsets are bytes from ``base``. The range owns its mappings, not the memory
+    behind them. Raises OutOfMemoryError when no such span of addresses is free.
+    """
+
+    def __init__(self, device: Device, size: Size, alignment: int = 0) -> None:
+        self.device = device
+        self.size = round_up(parse_size(size), device.granularity)
+        self._mappings: dict[int, Mapping] = {}
+        self._base = 0
+        self._base = device.driver.reserve(self.size, alignment)
+        self._finalizer = weakref.finalize(self, _free, device, self._base, self.size, self._mappings)
+
+    def __repr__(self) -> str:
+        state = f"{self._base:#x}, {len(self._mappings)} mappings" if self._finalizer.alive else "closed"
+        return f"AddressRange({format_size(self.size)}, {state})"
+
+    def __enter__(self) -> AddressRange:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def base(self) -> int:
+        """The first address. Raises ClosedError after ``close``."""
+        if not self._finalizer.alive:
+            raise ClosedError(f"address range of {format_size(self.size)} is closed")
+        return self._base
+
+    def mappings(self) -> list[Mapping]:
+        """The mappings in the order of their addresses."""
+        return [self._mappings[offset] for offset in sorted(self._mappings)]
+
+    def map(self, offset: int, memory: PhysicalMemory) -> Mapping:
+        """Map all of ``memory`` at ``base + offset``; no device may touch it until ``set_access``.
+
+        Raises AlignmentError, RangeError or, where something is mapped already, DriverError.
+        """
+        if offset % self.device.granularity:
+            raise AlignmentError(f"offset {offset:#x} is no multiple of the granularity {self.device.granularity:#x}")
+        if not 0 <= offset <= self.size - memory.size:
+            raise RangeError(f"offset {offset:#x} + {memory.size:#x} is beyond the range of {self.size:#x} bytes")
+        self.device.driver.map(self.base + offset, memory.size, memory.handle)
+        mapping = self._mappings[offset] = Mapping(self, offset, memory)
+        return mapping
+
+    def unmap(self, mappings: Sequence[Mapping]) -> None:
+        """Unmap adjacent mappings, given in the order of their addresses, in one call. Does not wait for work."""
+        for index, mapping in enumerate(mappings):
+            if self._mappings.get(mapping.offset) is not mapping:
+                raise StateError(f"{mapping!r} is not mapped in this range")
+            if index and mapping.offset != mappings[index - 1].stop:
+                raise StateError(f"{mapping!r} does not follow {mappings[index - 1]!r}; unmap one run at a time")
+        if mappings:
+            start = mappings[0].offset
+            self.device.driver.unmap(self.base + start, mappings[-1].stop - start)
+            for mapping in mappings:
+                del self._mappings[mapping.offset]
+
+    def set_access(self, mappings: Sequence[Mapping], access: Access) -> None:
+        """Set what this device may do with adjacent mappings, given in the order of their addresses, in one call."""
+        if mappings:
+            start = mappings[0].offset
+            size = mappings[-1].stop - start
+            self.device.driver.set_access(self.base + start, size, ((self.device.ordinal, access),))
+            for mapping in mappings:
+                mapping.access = access
+
+    def close(self) -> None:
+        """Unmap what is mapped and free the reservation. Closing twice does nothing."""
+        if self._finalizer.alive:
+            _unmap_all(self.device, self._base, self._mappings)
+            self.device.driver.free(self._base, self.size)
+            self._finalizer.detach()
+
+
+def adjacent(mappings: Sequence[Mapping]) -> Iterator[Sequence[Mapping]]:
+    """Cut mappings, sorted by address, into runs that one driver call can take."""
+    start = 0
+    for index in range(1, len(mappings) + 1):
+        if index == len(mappings) or mappings[index].offset != mappings[index - 1].stop:
+            yield mappings[start:index]
+            start = index
+
+
+def _unmap_all(device: Device, base: int, mappings: dict[int, Mapping]) -> None:
+    ordered = [mappings[offset] for offset in sorted(mappings)]
+    for run in adjacent(ordered):
+        device.driver.unmap(base + run[0].offset, run[-1].stop - run[0].offset)
+        for mapping in run:
+            del mappings[mapping.offset]
+
+
+def _free(device: Device, base: int, size: int, mappings: dict[int, Mapping]) -> None:
+    """Give the addresses back when the owner was dropped, and say so."""
+    warnings.warn(f"address range {base:#x} of {format_size(size)} was never closed", ResourceWarning, stacklevel=2)
+    _unmap_all(device, base, mappings)
+    device.driver.free(base, size)

@@ -1,0 +1,149 @@
+"""ChunkMap: which chunk of an address range has which physical memory, and the changes to that.
+
+Mechanism only: what may be changed is for the caller (``GrowableRange``) to ask. Every change is all-or-nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+
+from .address_range import AddressRange, Mapping, adjacent
+from .chunk_supply import ChunkSupply
+from .driver import Access
+from .errors import VmmError
+from .physical import PhysicalMemory
+from .sizes import format_size
+
+_owners = itertools.count(1)  # 0 is "nobody yet"
+
+
+class ChunkMap:
+    """The mappings of ``addresses`` by chunk index; a chunk from ``supply`` starts with ``access``."""
+
+    def __init__(self, addresses: AddressRange, supply: ChunkSupply, access: Access, name: str) -> None:
+        self.addresses, self.supply, self.access, self.name = addresses, supply, access, name
+        self.device, self.chunk_size = addresses.device, supply.chunk_size
+        self.mappings: dict[int, Mapping] = {}
+        self._owner = next(_owners)
+
+    def commit(self, wanted: Sequence[int]) -> None:
+        """Give memory to chunks that have none: map each, set access once a contiguous run. ``wanted`` is ascending."""
+        with contextlib.ExitStack() as undo:
+            memory = self.supply.take(len(wanted))
+            done: list[Mapping] = []
+            undo.callback(self._undo_commit, done, memory)
+            self._map_all(wanted, memory, done)
+            undo.pop_all()
+        self.mappings.update(zip(wanted, done, strict=True))
+
+    def decommit(self, leaving: Sequence[int]) -> None:
+        """Unmap committed chunks, each contiguous run in one call, and return their memory. Ascending order."""
+        mappings = [self.mappings[chunk] for chunk in leaving]
+        with contextlib.ExitStack() as undo:
+            gone: list[Mapping] = []
+            undo.callback(self._undo_decommit, gone)
+            for run in adjacent(mappings):
+                self.addresses.unmap(run)
+                gone.extend(run)
+            undo.pop_all()
+        for chunk in leaving:
+            del self.mappings[chunk]
+        self.supply.give([mapping.memory for mapping in mappings])
+
+    def protect(self, chunks: Sequence[int], access: Access) -> None:
+        """Set the access of adjacent committed chunks in one call."""
+        self.addresses.set_access([self.mappings[chunk] for chunk in chunks], access)
+
+    def move(self, chunk: int) -> Mapping:
+        """Put the bytes of ``chunk`` into other physical memory at the same address."""
+        old = self.mappings[chunk]
+        with contextlib.ExitStack() as undo:
+            taken = self.supply.take(1)
+            undo.callback(self.supply.give, taken)
+            self._copy_to(taken[0], old)
+            new = self._exchange(old, taken[0])
+            undo.pop_all()
+        self.mappings[chunk] = new
+        self.supply.give([old.memory])
+        return new
+
+    def close(self) -> None:
+        """Unmap everything, free the addresses, return the memory."""
+        memory = [mapping.memory for mapping in self.mappings.values()]
+        self.addresses.close()
+        self.mappings.clear()
+        self.supply.give(memory)
+
+    # -- steps and their undo -----------------------------------------------------------------------------------
+
+    def _map_all(self, wanted: Sequence[int], memory: Sequence[PhysicalMemory], done: list[Mapping]) -> None:
+        """Map, then set access a run at a time. ``done`` grows with each mapping, for the undo."""
+        chunk = wanted[0]
+        try:
+            for chunk, piece in zip(wanted, memory, strict=True):
+                done.append(self.addresses.map(chunk * self.chunk_size, piece))
+            for run in adjacent(done):
+                chunk = run[0].offset // self.chunk_size
+                self._give_access(run)
+        except VmmError as error:
+            error.add(f"at chunk {chunk} of {self.name}, {format_size(self.chunk_size)} each")
+            raise
+
+    def _give_access(self, run: Sequence[Mapping]) -> None:
+        """Set the range's access; bytes that another owner left behind are zeroed first."""
+        foreign = [mapping for mapping in run if mapping.memory.last_owner not in (0, self._owner)]
+        if foreign:
+            self.addresses.set_access(run, Access.READWRITE)
+            self._zero(foreign)
+        if not foreign or self.access != Access.READWRITE:
+            self.addresses.set_access(run, self.access)
+        for mapping in run:
+            mapping.memory.last_owner = self._owner
+
+    def _zero(self, mappings: Sequence[Mapping]) -> None:
+        with self.device.current():
+            for mapping in mappings:
+                self.device.driver.fill_async(mapping.address, 0, mapping.size)
+        self.device.synchronize()
+
+    def _undo_commit(self, done: list[Mapping], memory: list[PhysicalMemory]) -> None:
+        for run in adjacent(done):
+            self.addresses.unmap(run)
+        self.supply.give(memory)
+
+    def _undo_decommit(self, gone: list[Mapping]) -> None:
+        for mapping in gone:
+            self._restore(mapping)
+
+    def _restore(self, mapping: Mapping) -> None:
+        """Map the same memory, bytes and all, where ``mapping`` was."""
+        again = self.addresses.map(mapping.offset, mapping.memory)
+        self.addresses.set_access([again], mapping.access)
+        self.mappings[mapping.offset // self.chunk_size] = again
+
+    def _copy_to(self, memory: PhysicalMemory, source: Mapping) -> None:
+        """Copy the bytes of ``source`` into ``memory`` through a second address."""
+        with AddressRange(self.device, self.chunk_size) as window:
+            target = window.map(0, memory)
+            window.set_access([target], Access.READWRITE)
+            with self.device.current():
+                self.device.driver.copy_async(target.address, source.address, source.size)
+            self.device.synchronize()
+
+    def _exchange(self, old: Mapping, memory: PhysicalMemory) -> Mapping:
+        """Map ``memory`` where ``old`` was, or put ``old`` back."""
+        with contextlib.ExitStack() as undo:
+            self.addresses.unmap([old])
+            placed: list[Mapping] = []
+            undo.callback(self._undo_exchange, old, placed)
+            placed.append(self.addresses.map(old.offset, memory))
+            self.addresses.set_access(placed, old.access)
+            undo.pop_all()
+        memory.last_owner = self._owner
+        return placed[0]
+
+    def _undo_exchange(self, old: Mapping, placed: list[Mapping]) -> None:
+        self.addresses.unmap(placed)
+        self._restore(old)

@@ -1,0 +1,130 @@
+"""Device: one GPU, or the host driver's software one: its driver, context, granularity, memory and launches."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .driver import Driver, error_of, open_driver
+from .errors import ClosedError, DriverError, RangeError
+from .sizes import format_size
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_ILLEGAL_ADDRESS = 700
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """Physical memory of a device in bytes, as the driver reports it."""
+
+    free: int
+    total: int
+
+
+class Device:
+    """The device that ranges and supplies take their memory from.
+
+    ``driver`` is "cuda", "host", or an object with the driver's functions such as ``HostDriver(memory="80 GiB")``; None
+    takes the real driver where there is one (see ``vmm.driver.open_driver``). ``recorder`` sees every call.
+    The device's primary context is retained until ``close``; the caller's current context is left as it was.
+
+    Raises DriverMissingError when a forced driver is not there, RangeError for an ordinal that no device has.
+    """
+
+    def __init__(self, ordinal: int = 0, *, driver: Any = None, recorder: Recorder | None = None) -> None:
+        found = open_driver(driver)
+        self.driver = Driver(recorder.wrap(found.api), found.name) if recorder else found
+        count = self.driver.device_count()
+        if not 0 <= ordinal < count:
+            raise RangeError(f"device {ordinal} is not there; {self.driver.name} has devices 0 to {count - 1}")
+        self.ordinal = ordinal
+        self.name = self.driver.device_name(ordinal)
+        self.total = self.driver.device_total(ordinal)
+        self.granularity = self.driver.granularity(ordinal)
+        self._context = self.driver.context_retain(ordinal)
+        self._in_flight: list[tuple[int, object]] = []
+        self._finalizer = weakref.finalize(self, _release_context, self.driver, ordinal)
+
+    def __repr__(self) -> str:
+        text = f"Device({self.ordinal}: {self.name}, driver {self.driver.name}, backing {self.backing}, "
+        return f"{text}{format_size(self.total)}, granularity {format_size(self.granularity)})"
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def backing(self) -> str:
+        """Where bytes live: "device", "memory" (of the host) or "none" (rules without bytes)."""
+        return self.driver.backing
+
+    @property
+    def arch(self) -> str:
+        """What kernels are compiled for: "host", or the compute capability as "sm_90"."""
+        if self.driver.name == "host":
+            return "host"
+        major = self.driver.device_attribute(self.ordinal, _CAPABILITY_MAJOR)
+        return f"sm_{major}{self.driver.device_attribute(self.ordinal, _CAPABILITY_MINOR)}"
+
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        """Make this device's context current inside a ``with``."""
+        if not self._finalizer.alive:
+            raise ClosedError(f"device {self.ordinal} is closed")
+        return self.driver.context(self._context)
+
+    def memory_info(self) -> MemoryInfo:
+        """Free and total physical memory as the driver reports them now."""
+        with self.current():
+            return MemoryInfo(*self.driver.memory_info())
+
+    def synchronize(self) -> None:
+        """Wait for all work of this device."""
+        with self.current():
+            self.driver.synchronize()
+        self._drop_finished()
+
+    def submit(self, stream: int, call: Callable[[], None], keepalive: object) -> None:
+        """Run ``call``, which queues work on ``stream``, and keep ``keepalive`` until that work has completed."""
+        with self.current():
+            self._drop_finished()
+            call()
+            event = self.driver.event_record(stream)
+            if self.driver.event_done(event):
+                self.driver.event_destroy(event)
+            else:
+                self._in_flight.append((event, keepalive))
+
+    def fault(self, address: int, write: bool) -> Exception:
+        """The error for a kernel's access to an address that it must not touch, with all that is known about it."""
+        explain = getattr(self.driver.api, "explain", None)
+        known = f"{'write' if write else 'read'} of {address:#x}" + (f": {explain(address)}" if explain else "")
+        return error_of("cuLaunchKernel", _ILLEGAL_ADDRESS, (), known)
+
+    def close(self) -> None:
+        """Release the primary context. Closing twice does nothing."""
+        if self._finalizer.alive:
+            self.synchronize()
+            self._finalizer()
+
+    def _drop_finished(self) -> None:
+        """Let go of what completed launches kept alive; the order of completion is that of each stream."""
+        waiting, self._in_flight = self._in_flight, []
+        for event, kept in waiting:
+            if self.driver.event_done(event):
+                self.driver.event_destroy(event)
+            else:
+                self._in_flight.append((event, kept))
+
+
+def _release_context(driver: Driver, ordinal: int) -> None:
+    """Drop the context's reference; a driver that is already shut down has dropped it by itself."""
+    with contextlib.suppress(DriverError):
+        driver.context_release(ordinal)

@@ -1,0 +1,323 @@
+"""GrowableRange: a reserved span of addresses whose physical memory comes and goes in chunks. The heart of vmm.
+
+``commit`` and ``decommit`` take any set of chunk indices; ``grow``, ``shrink`` and ``resize`` move one front. Each is
+all-or-nothing: it looks first, then changes, and any failure leaves handles, mappings and counts as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+from .address_range import AddressRange, Mapping
+from .chunk_map import ChunkMap
+from .chunk_supply import ChunkSupply
+from .device import Device
+from .driver import Access
+from .errors import AlignmentError, ClosedError, RangeError, StateError
+from .pins import Pin, Pins
+from .sizes import Size, format_size, parse_size, round_up
+from .views import Shape, View, Views, describe_array, make_array
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Committed bytes from ``start`` to ``stop`` (offsets from the base) with one access."""
+
+    start: int
+    stop: int
+    access: Access
+
+
+class GrowableRange:
+    """``reserve`` bytes of addresses on ``device``, committed in chunks from ``supply`` (by default one of its own).
+
+    ``base`` never moves. ``access`` ("rw", "r" or "none") is what a committed chunk gets. A range belongs to one thread
+    at a time. Offsets are bytes from ``base``; chunk i covers ``[i * chunk_size, (i + 1) * chunk_size)``.
+
+    Raises OutOfMemoryError when the addresses are not to be had, AlignmentError for a chunk that is no multiple of the
+    granularity; each method names its own errors.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        reserve: Size,
+        *,
+        chunk: Size | None = None,
+        supply: ChunkSupply | None = None,
+        access: str | Access = "rw",
+        name: str | None = None,
+    ) -> None:
+        if supply is not None and chunk is not None:
+            raise ValueError(f"chunk={chunk!r} is the supply's to choose; give one of chunk and supply")
+        self.device = device
+        self.name = name or f"range {next(_numbers)}"
+        self._own_supply = supply is None
+        self.supply = supply or ChunkSupply(device, chunk)
+        self.chunk_size = self.supply.chunk_size
+        first_access = Access.of(access)
+        addresses = AddressRange(device, round_up(parse_size(reserve, name="reserve"), self.chunk_size))
+        self.base, self.reserved = addresses.base, addresses.size
+        self.size = 0
+        self._chunks = ChunkMap(addresses, self.supply, first_access, self.name)
+        self._mappings = self._chunks.mappings
+        self._pins, self._views = Pins(), Views()
+        self._busy = threading.Lock()
+        self._finalizer = weakref.finalize(self, _drop, self._chunks)
+
+    def __repr__(self) -> str:
+        state = f"{format_size(self.committed)} committed" if self._finalizer.alive else "closed"
+        return f"GrowableRange({self.name!r}, {self.base:#x}, {format_size(self.reserved)} reserved, {state})"
+
+    def __enter__(self) -> GrowableRange:
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if kind is not None and len(self._views):
+            return  # an error is on its way and its frames hold arrays: the finalizer closes when they are gone
+        self.close()
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    @property
+    def committed(self) -> int:
+        """Bytes of physical memory that are mapped here."""
+        return len(self._mappings) * self.chunk_size
+
+    @property
+    def chunk_count(self) -> int:
+        """How many chunks the reservation has room for."""
+        return self.reserved // self.chunk_size
+
+    def is_committed(self, chunk: int) -> bool:
+        """Whether chunk ``chunk`` has physical memory."""
+        return chunk in self._mappings
+
+    def committed_chunks(self) -> list[int]:
+        """The indices of the committed chunks, ascending."""
+        return sorted(self._mappings)
+
+    def mapping(self, chunk: int) -> Mapping:
+        """The mapping of a committed chunk. Raises StateError where nothing is committed."""
+        found = self._mappings.get(chunk)
+        if found is None:
+            raise StateError(f"chunk {chunk} of {self.name} is not committed")
+        return found
+
+    def runs(self) -> list[Run]:
+        """The committed spans in order, cut where the access changes."""
+        found: list[Run] = []
+        for chunk in sorted(self._mappings):
+            mapping = self._mappings[chunk]
+            if found and found[-1].stop == mapping.offset and found[-1].access == mapping.access:
+                found[-1] = Run(found[-1].start, mapping.stop, mapping.access)
+            else:
+                found.append(Run(mapping.offset, mapping.stop, mapping.access))
+        return found
+
+    # -- a front that moves -------------------------------------------------------------------------------------
+
+    def grow(self, by: Size) -> None:
+        """Make the front ``by`` bytes larger, committing the chunks it enters. See ``resize``."""
+        self.resize(self.size + parse_size(by, name="grow by"))
+
+    def shrink(self, by: Size) -> None:
+        """Make the front ``by`` bytes smaller, decommitting the chunks it leaves. See ``resize``."""
+        wanted = parse_size(by, name="shrink by")
+        if wanted > self.size:
+            raise RangeError(f"cannot shrink {self.name} by {wanted} bytes: its size is {self.size}")
+        self._set_size(self.size - wanted)
+
+    def resize(self, total: Size) -> None:
+        """Set the front: the first ``size`` bytes are committed, in whole chunks, at addresses that never change.
+
+        Raises RangeError beyond the reservation, OutOfMemoryError when chunks run out, StateError when a chunk that
+        would go is viewed or pinned; nothing has changed then.
+        """
+        self._set_size(parse_size(total, name="total"))
+
+    def _set_size(self, total: int) -> None:
+        if total > self.reserved:
+            raise RangeError(
+                f"{format_size(total)} ({total}) is beyond the {format_size(self.reserved)} reserved for {self.name}; "
+                "reserve more: addresses cost no physical memory"
+            )
+        before, after = -(-self.size // self.chunk_size), -(-total // self.chunk_size)
+        if after > before:
+            self.commit(chunk for chunk in range(before, after) if chunk not in self._mappings)
+        leaving = [chunk for chunk in range(after, before) if chunk in self._chunks]
+        held, self.size = self.size, min(total, self.size)
+        with contextlib.ExitStack() as undo:
+            undo.callback(setattr, self, "size", held)
+            self.decommit(leaving)
+            undo.pop_all()
+        self.size = total
+
+    # -- chunks -------------------------------------------------------------------------------------------------
+
+    def commit(self, chunks: Iterable[int]) -> None:
+        """Give physical memory to ``chunks``: create or reuse and map each, set access once a contiguous run.
+
+        Raises RangeError for an index outside the reservation, StateError for one that is committed already,
+        OutOfMemoryError when chunks run out; the error says at which chunk, and nothing has changed.
+        """
+        with self._alone():
+            wanted = self._check_new(chunks)
+            if wanted:
+                self._chunks.commit(wanted)
+
+    def decommit(self, chunks: Iterable[int]) -> None:
+        """Take the physical memory of ``chunks`` away: wait for the device, unmap each run, return the chunks.
+
+        Raises StateError for a chunk that is not committed, viewed by a live array, pinned, or inside the front that
+        ``grow`` made; nothing has changed then.
+        """
+        with self._alone():
+            leaving = self._check_leaving(chunks)
+            if leaving:
+                self.device.synchronize()  # cuMemUnmap does not wait for kernels that still read here
+                self._chunks.decommit(leaving)
+
+    def protect(self, start: Size, stop: Size, access: str | Access) -> None:
+        """Set the access of the committed chunks from ``start`` to ``stop`` (offsets, multiples of the chunk).
+
+        Raises AlignmentError, RangeError, or StateError where a chunk is not committed or a live array needs more.
+        """
+        wanted = Access.of(access)
+        with self._alone():
+            span = _check_span(start, stop, self.chunk_size, self.reserved)
+            if wanted < Access.READWRITE:
+                self._views.refuse([span], f"set access to {wanted.name}", only_writable=wanted == Access.READ)
+            chunks = range(span[0] // self.chunk_size, span[1] // self.chunk_size)
+            for chunk in chunks:
+                self.mapping(chunk)
+            self._chunks.protect(chunks, wanted)
+
+    def remap(self, chunk: int) -> Mapping:
+        """Move the bytes of ``chunk`` to other physical memory at the same address, and return the new mapping.
+
+        Raises StateError when the chunk is not committed, not readable, or pinned, OutOfMemoryError when there is no
+        chunk to move to; nothing has changed then.
+        """
+        with self._alone():
+            old = self.mapping(chunk)
+            self._pins.refuse([(old.offset, old.stop)], "move")
+            if old.access == Access.NONE:
+                raise StateError(f"chunk {chunk} of {self.name} cannot be read; protect() it as 'r' or 'rw' first")
+            return self._chunks.move(chunk)
+
+    # -- what relies on the memory ------------------------------------------------------------------------------
+
+    def array(self, dtype: Any, shape: Shape, offset: SupportsIndex = 0, *, limit: int | None = None) -> Any:
+        """An array on committed memory, without a copy: CuPy's on a GPU, NumPy's on the host driver.
+
+        ``offset`` is in bytes; the array must end at or before ``limit``. The array keeps the range alive, and its chunks cannot be decommitted while it lives.
+        Raises RangeError for bytes that are not committed and StateError for memory that cannot be read.
+        """
+        kind, extents, start, size = describe_array(dtype, shape, offset)
+        if limit is not None and start + size > limit:
+            raise RangeError(f"array {kind}{list(extents)} needs {size} bytes; there are {limit - start}")
+        first, last = start // self.chunk_size, -(-(start + size) // self.chunk_size)
+        missing = next((chunk for chunk in range(first, last) if chunk not in self._mappings), None)
+        if missing is not None or not self._finalizer.alive:
+            state = f"chunk {missing} is not" if self._finalizer.alive else "the range is closed, nothing is"
+            raise RangeError(f"array of {size} bytes at offset {start} of {self.name}: {state} committed; grow first")
+        access = min((self._mappings[chunk].access for chunk in range(first, last)), default=self._chunks.access)
+        if access == Access.NONE:
+            raise StateError(f"bytes {start} to {start + size} of {self.name} cannot be read; protect() them first")
+        text = f"{kind}{list(extents)} at offset {start} of {self.name}"
+        view = View(self, self.base + start, start, size, writable=access == Access.READWRITE, text=text)
+        made = make_array(self.device, view, kind, extents)
+        self._views.add(view)
+        return made
+
+    def check_unused(self, start: int, stop: int, action: str) -> None:
+        """Raise StateError, saying what ``action`` was refused, if an array views or a pin holds these bytes."""
+        self._pins.refuse([(start, stop)], action)
+        self._views.refuse([(start, stop)], action)
+
+    def pin(self, start: Size, stop: Size, reason: str) -> Pin:
+        """Refuse to unmap or move the bytes from ``start`` to ``stop`` until the pin is closed."""
+        return self._pins.add(*_check_span(start, stop, 1, self.reserved), reason)
+
+    def close(self) -> None:
+        """Unmap everything, return the chunks and free the addresses. Closing twice does nothing.
+
+        Raises StateError while an array still views the range or a pin holds it.
+        """
+        if not self._finalizer.alive:
+            return
+        with self._alone():
+            everything = [(0, self.reserved)]
+            self._pins.refuse(everything, f"close {self.name}, which has")
+            self._views.refuse(everything, f"close {self.name}, which has")
+            self.device.synchronize()
+            self._finalizer.detach()
+            self.size = 0
+            self._chunks.close()
+            if self._own_supply:
+                self.supply.close()
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One change at a time, on an open range."""
+        if not self._busy.acquire(blocking=False):
+            raise StateError(f"{self.name} is being changed by another thread; a range belongs to one thread at a time")
+        try:
+            if not self._finalizer.alive:
+                raise ClosedError(f"{self.name} is closed; make a new range")
+            yield
+        finally:
+            self._busy.release()
+
+    def _check_new(self, chunks: Iterable[int]) -> list[int]:
+        wanted = sorted(set(chunks))
+        if wanted and not 0 <= wanted[0] <= wanted[-1] < self.chunk_count:
+            wrong = wanted[0] if wanted[0] < 0 else wanted[-1]
+            raise RangeError(f"chunk {wrong} is outside {self.name}, which has chunks 0 to {self.chunk_count - 1}")
+        taken = self._mappings.keys() & set(wanted) if self._mappings else ()
+        if taken:
+            raise StateError(f"chunk {min(taken)} of {self.name} is committed already")
+        return wanted
+
+    def _check_leaving(self, chunks: Iterable[int]) -> list[int]:
+        leaving = sorted(set(chunks))
+        for chunk in leaving:
+            self.mapping(chunk)
+        if leaving and leaving[0] * self.chunk_size < self.size:
+            raise StateError(
+                f"chunk {leaving[0]} of {self.name} lies in the {self.size} bytes that grow() made; shrink()"
+            )
+        if self._pins or self._views:
+            spans = [(chunk * self.chunk_size, (chunk + 1) * self.chunk_size) for chunk in leaving]
+            self._pins.refuse(spans, "decommit")
+            self._views.refuse(spans, "decommit")
+        return leaving
+
+
+def _check_span(start: Size, stop: Size, multiple: int, limit: int) -> tuple[int, int]:
+    """Two offsets as ints: multiples of ``multiple``, in order, inside ``limit``."""
+    first = 0 if start == 0 else parse_size(start, name="start")
+    last = parse_size(stop, name="stop")
+    if first % multiple or last % multiple:
+        raise AlignmentError(f"{first} to {last}: both must be multiples of the chunk of {multiple} bytes")
+    if not first < last <= limit:
+        raise RangeError(f"{first} to {last} is no span inside the {limit} bytes reserved")
+    return first, last
+
+
+def _drop(chunks: ChunkMap) -> None:
+    """Give everything back when a range was dropped without close, and say so."""
+    warnings.warn(f"{chunks.name} was never closed", ResourceWarning, stacklevel=2)
+    chunks.close()

@@ -1,0 +1,130 @@
+"""Heap: a general allocator on one growable range. It commits a chunk when the first block enters it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from .chunk_supply import ChunkSupply
+from .device import Device
+from .errors import OutOfMemoryError, StateError
+from .growable import GrowableRange
+from .sizes import Size, format_size, parse_size, round_up
+from .spans import FreeSpans
+from .views import Shape
+
+ALIGNMENT = 512
+"""Every block starts at a multiple of this many bytes, as cudaMalloc's and CuPy's pool do at least."""
+
+
+class Block:
+    """``size`` bytes at ``address``, of which ``requested`` were asked for. Belongs to the heap that made it."""
+
+    __slots__ = ("heap", "offset", "requested", "size")
+
+    def __init__(self, heap: Heap, offset: int, size: int, requested: int) -> None:
+        self.heap, self.offset, self.size, self.requested = heap, offset, size, requested
+
+    def __repr__(self) -> str:
+        return f"Block({self.address:#x}, {format_size(self.size)})"
+
+    @property
+    def address(self) -> int:
+        """The first address; it stays the same until the block is freed."""
+        return self.heap.range.base + self.offset
+
+    def array(self, dtype: Any, shape: Shape) -> Any:
+        """An array on the block's memory; the block cannot be freed while it lives."""
+        return self.heap.view(self, dtype, shape)
+
+    def free(self) -> None:
+        """Give the block back. Raises StateError the second time, and while an array views it."""
+        self.heap.release(self)
+
+
+class Heap:
+    """Allocates blocks of any size in ``reserve`` bytes of addresses: best fit over coalescing free spans.
+
+    Physical memory is committed by chunk where blocks lie, and given back when a chunk's last block goes, so free
+    addresses cost nothing and physical memory never fragments: any free chunk serves any address.
+    Raises OutOfMemoryError when addresses, the supply's budget or the device are exhausted; nothing has changed then.
+    """
+
+    def __init__(
+        self, device: Device, reserve: Size, *, chunk: Size | None = None, supply: ChunkSupply | None = None
+    ) -> None:
+        self.range = GrowableRange(device, reserve, chunk=chunk, supply=supply, name="heap")
+        self._spans = FreeSpans(self.range.reserved)
+        self._blocks: dict[int, Block] = {}
+        self._users: Counter[int] = Counter()  # chunk -> blocks that touch it
+
+    def __repr__(self) -> str:
+        return f"Heap({len(self._blocks)} blocks, {format_size(self.allocated)} in {format_size(self.committed)})"
+
+    def __enter__(self) -> Heap:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.range.__exit__(*exc)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of addresses."""
+        return self.range.reserved
+
+    @property
+    def committed(self) -> int:
+        """Bytes of physical memory."""
+        return self.range.committed
+
+    @property
+    def allocated(self) -> int:
+        """Bytes in blocks, rounding included."""
+        return self.reserved - self._spans.free
+
+    def allocate(self, size: Size) -> Block:
+        """A block of at least ``size`` bytes, rounded up to 512, at an address that is a multiple of 512."""
+        requested = parse_size(size)
+        length = round_up(requested, ALIGNMENT)
+        offset = self._spans.take(length)
+        if offset is None:
+            raise OutOfMemoryError(
+                f"no free span of {format_size(length)} in the heap's {format_size(self.reserved)} of addresses; "
+                f"the largest is {format_size(self._spans.largest)}; reserve more, addresses cost no memory"
+            )
+        chunks = self._chunks(offset, length)
+        try:
+            self.range.commit(chunk for chunk in chunks if not self._users[chunk])
+        except BaseException:
+            self._spans.give(offset, length)
+            raise
+        self._users.update(chunks)
+        block = self._blocks[offset] = Block(self, offset, length, requested)
+        return block
+
+    def release(self, block: Block) -> None:
+        """What ``block.free()`` does."""
+        if self._blocks.get(block.offset) is not block:
+            raise StateError(f"block at offset {block.offset:#x} is not allocated in this heap; was it freed before?")
+        self.range.check_unused(block.offset, block.offset + block.size, "free")
+        chunks = self._chunks(block.offset, block.size)
+        self.range.decommit(chunk for chunk in chunks if self._users[chunk] == 1)
+        for chunk in chunks:
+            self._users[chunk] -= 1
+        del self._blocks[block.offset]
+        self._spans.give(block.offset, block.size)
+
+    def view(self, block: Block, dtype: Any, shape: Shape) -> Any:
+        """What ``block.array()`` does."""
+        if self._blocks.get(block.offset) is not block:
+            raise StateError(f"block at offset {block.offset:#x} is not allocated in this heap; was it freed before?")
+        return self.range.array(dtype, shape, block.offset, limit=block.offset + block.size)
+
+    def close(self) -> None:
+        """Give back everything, allocated blocks too. Closing twice does nothing."""
+        self.range.close()
+        self._blocks.clear()
+
+    def _chunks(self, offset: int, length: int) -> range:
+        """The chunks that a span touches."""
+        return range(offset // self.range.chunk_size, -(-(offset + length) // self.range.chunk_size))
