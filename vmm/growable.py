@@ -154,7 +154,7 @@ class GrowableRange:
         before, after = -(-self.size // self.chunk_size), -(-total // self.chunk_size)
         if after > before:
             self.commit(chunk for chunk in range(before, after) if chunk not in self._mappings)
-        leaving = [chunk for chunk in range(after, before) if chunk in self._chunks]
+        leaving = [chunk for chunk in range(after, before) if chunk in self._mappings]
         held, self.size = self.size, min(total, self.size)
         with contextlib.ExitStack() as undo:
             undo.callback(setattr, self, "size", held)
@@ -220,7 +220,8 @@ class GrowableRange:
     def array(self, dtype: Any, shape: Shape, offset: SupportsIndex = 0, *, limit: int | None = None) -> Any:
         """An array on committed memory, without a copy: CuPy's on a GPU, NumPy's on the host driver.
 
-        ``offset`` is in bytes; the array must end at or before ``limit``. The array keeps the range alive, and its chunks cannot be decommitted while it lives.
+        ``offset`` is in bytes; the array must end at or before ``limit``. The array keeps the range alive, and its
+        chunks cannot be decommitted while it lives.
         Raises RangeError for bytes that are not committed and StateError for memory that cannot be read.
         """
         kind, extents, start, size = describe_array(dtype, shape, offset)

@@ -41,7 +41,7 @@ def _parse_text(value: str, name: str) -> int:
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
         raise SizeError(f"{name} {value!r} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB or TiB)")
-    whole, _, fraction = match[1].partition(".")
+    whole, _, fraction = str(match[1]).partition(".")
     scaled, left = divmod(int(whole + fraction) * unit, 10 ** len(fraction))
     if left:
         raise SizeError(f"{name} {value!r} is not a whole number of bytes")
