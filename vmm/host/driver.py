@@ -1,0 +1,31 @@
+"""HostDriver: an object with the functions of ``cuda.bindings.driver``, over memory of the operating system."""
+
+from __future__ import annotations
+
+from .. import sizes
+from . import gate
+from .mapping_calls import MappingCalls
+
+
+class HostDriver(MappingCalls):
+    """A software driver with the rules of CUDA's virtual memory calls.
+
+    ``memory`` bytes of physical memory a device, in units of ``granularity``. ``backing="memory"`` keeps real bytes in
+    memory of the operating system; ``backing="none"`` keeps the rules only. ``poison`` is a byte that fills fresh
+    memory. Raises ValueError (SizeError for sizes) for options that it does not have.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory: sizes.Size = "8 GiB",
+        granularity: sizes.Size = "2 MiB",
+        backing: str = "memory",
+        devices: int = 1,
+        streams: str = "eager",
+        poison: int | None = None,
+    ) -> None:
+        super().__init__(
+            memory=memory, granularity=granularity, backing=backing, devices=devices, streams=streams, poison=poison
+        )
+        gate.shut(self)

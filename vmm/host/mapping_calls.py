@@ -1,0 +1,202 @@
+"""Virtual memory: reserve, free, map, unmap, access. Each call looks at everything first and changes only then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cuda.bindings import driver as cuda
+
+from . import properties
+from .address_space import NO_ACCESS, AccessTable, Mapping, Reservation
+from .allocation_calls import AllocationCalls
+from .arguments import number
+from .results import (
+    EXHAUSTED,
+    EXHAUSTED_1,
+    INVALID,
+    INVALID_1,
+    INVALID_DEVICE,
+    NOT_SUPPORTED,
+    OK,
+    PEER_ACCESS_UNSUPPORTED,
+    SUCCESS,
+    Result,
+)
+from .state import PLAIN_UNIT
+
+
+class MappingCalls(AllocationCalls):
+    """The calls on addresses."""
+
+    def cuMemAddressReserve(self, size: int, alignment: int, addr: Any, flags: int) -> Result:
+        """Reserve addresses; ``addr`` is a hint, and a taken one is passed over."""
+        size, alignment, hint = number(size), number(alignment), number(addr)
+        unit = max(alignment, self.granularity)
+        if not size or size % PLAIN_UNIT or alignment & (alignment - 1) or hint % unit or number(flags):
+            return INVALID_1
+        with self._lock:
+            if hint and self._space.overlaps(hint, hint + size):
+                hint = 0
+            base = self._backing.reserve(size, unit, hint)
+            if not base:
+                return EXHAUSTED_1
+            self._space.add(Reservation(base, size))
+        return SUCCESS, cuda.CUdeviceptr(base)
+
+    def cuMemAddressFree(self, ptr: Any, size: int) -> Result:
+        """Give back one whole reservation in which nothing is mapped."""
+        base, size = number(ptr), number(size)
+        with self._lock:
+            region = self._space.exact(base)
+            if not isinstance(region, Reservation) or region.size != size or region.mapped:
+                return INVALID
+            self._backing.unreserve(base, size)
+            self._space.remove(region)
+        return OK
+
+    def cuMemMap(self, ptr: Any, size: int, offset: int, handle: Any, flags: int) -> Result:
+        """Map a whole allocation over clear addresses of one reservation, without access."""
+        if ptr.__class__ is not int:
+            ptr = number(ptr)
+        if handle.__class__ is not int:
+            handle = number(handle)
+        with self._lock:
+            allocation = self._allocations.get(handle)
+            if allocation is None or not allocation.refs:
+                return self._stale("cuMemMap", handle)
+            space = self._space
+            if allocation.size != size or offset or flags or ptr % self.granularity:
+                return self._refuse(ptr, size, offset, flags)
+            reservation = space.find(ptr)
+            if (
+                not isinstance(reservation, Reservation)
+                or ptr + size > reservation.end
+                or not space.is_clear(ptr, size)
+            ):
+                return self._refuse(ptr, size)
+            if not allocation.bank.store.map(ptr, size, allocation.offset):
+                return EXHAUSTED
+            space.enter(Mapping(ptr, size, allocation, reservation))
+            allocation.maps += 1
+        return OK
+
+    @staticmethod
+    def _refuse(*numbers: int) -> Result:
+        """INVALID_VALUE, or the bindings' OverflowError for what they would not have passed on."""
+        for value in numbers:
+            number(value)
+        return INVALID
+
+    def cuMemUnmap(self, ptr: Any, size: int) -> Result:
+        """Unmap adjacent whole mappings of one reservation; nothing waits."""
+        if ptr.__class__ is not int:
+            ptr = number(ptr)
+        with self._lock:
+            found = self._space.whole_mappings(ptr, size)
+            if found is None:
+                return self._refuse(ptr, size)
+            if not self._backing.unmap(ptr, size):
+                return EXHAUSTED
+            for mapping in found:
+                self._space.leave(mapping)
+                allocation = mapping.allocation
+                allocation.maps -= 1
+                if not allocation.maps and not allocation.refs:
+                    self._drop(allocation)
+        return OK
+
+    def cuMemSetAccess(self, ptr: Any, size: int, desc: Any, count: int) -> Result:
+        """Set what the listed locations may do with adjacent whole mappings; the others keep theirs."""
+        if ptr.__class__ is not int:
+            ptr = number(ptr)
+        table = self._table(desc, count)
+        if not isinstance(table, AccessTable):
+            return (table,)
+        with self._lock:
+            found = self._space.whole_mappings(ptr, size)
+            if found is None:
+                return self._refuse(ptr, size)
+            status = self._forbidden(found, table)
+            if status is not None:
+                return (status,)
+            tables = [_merged(mapping.access, table) for mapping in found]
+            if not self._protect(found, tables):
+                return EXHAUSTED
+            for mapping, merged in zip(found, tables, strict=True):
+                mapping.access = merged
+        return OK
+
+    def _protect(self, mappings: Sequence[Mapping], tables: Sequence[AccessTable]) -> bool:
+        """Let the operating system allow what the tables say, a run of equal permission at a time, or change nothing."""
+        wanted = [table.permission for table in tables]
+        index = 0
+        while index < len(mappings):
+            stop = index + 1
+            while stop < len(mappings) and wanted[stop] == wanted[index]:
+                stop += 1
+            base = mappings[index].base
+            if not self._backing.protect(base, mappings[stop - 1].end - base, wanted[index]):
+                for mapping in mappings[:stop]:
+                    self._backing.protect(mapping.base, mapping.size, mapping.access.permission)
+                return False
+            index = stop
+        return True
+
+    def _table(self, desc: Any, count: int) -> AccessTable | Any:
+        """The access table of a list of descriptors, or the status that refuses it. Equal lists share one table."""
+        if desc is None or not count:
+            return INVALID[0]
+        if not isinstance(desc, (list, tuple)):
+            raise TypeError("desc must be a list or tuple of CUmemAccessDesc")
+        if number(count) > len(desc):
+            raise RuntimeError(f"List is too small: {len(desc)} < {count}")
+        grants = tuple([properties.grant_of(struct) for struct in desc[:count]])
+        table = self._tables.get(grants)
+        if table is None:
+            table = self._tables[grants] = self._judge_grants(grants)
+        return table
+
+    def _judge_grants(self, grants: Sequence[properties.Grant]) -> AccessTable | Any:
+        for grant in grants:
+            kind, ordinal = grant.location
+            if grant.access not in properties.FLAGS:
+                return INVALID[0]
+            if kind == properties.DEVICE:
+                if not 0 <= ordinal < len(self._devices):
+                    return INVALID_DEVICE
+            elif kind not in (properties.HOST, properties.HOST_NUMA) or ordinal:
+                return INVALID[0]
+        return AccessTable({grant.location: grant.access for grant in grants})
+
+    def _forbidden(self, mappings: Sequence[Mapping], table: AccessTable) -> Any:
+        """The status for a location that cannot reach one of the mappings' memory, else None."""
+        for location in table:
+            for mapping in mappings:
+                if location == mapping.allocation.bank.location:
+                    continue
+                on_device = mapping.allocation.bank is not self._host
+                if location[0] == properties.HOST and on_device:
+                    return NOT_SUPPORTED
+                if location[0] == properties.HOST_NUMA and on_device:
+                    return INVALID[0]
+                if location[0] == properties.DEVICE and on_device:
+                    return PEER_ACCESS_UNSUPPORTED
+        return None
+
+    def cuMemGetAccess(self, location: Any, ptr: Any) -> Result:
+        """What a location may do at an address; 0 where it was never told."""
+        mapping = self._space.mapping_at(number(ptr))
+        if location is None or mapping is None:
+            return INVALID_1
+        kind, ordinal = place = properties.location_of(location)
+        if kind == properties.DEVICE and not 0 <= ordinal < len(self._devices):
+            return INVALID_1
+        if kind not in (properties.DEVICE, properties.HOST, properties.HOST_NUMA):
+            return INVALID_1
+        return SUCCESS, mapping.access.get(place, 0)
+
+
+def _merged(old: AccessTable, new: AccessTable) -> AccessTable:
+    """What ``old`` said, with what ``new`` says instead."""
+    return new if old is NO_ACCESS or old is new else AccessTable({**old, **new})

@@ -1,0 +1,123 @@
+"""The state that all calls of the host driver share, and how its objects are counted."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from .. import sizes
+from .address_space import AddressSpace, PlainMemory, Reservation
+from .backing import Backing, NoBacking
+from .execution import Context, Event, ThreadStack
+from .physical import Allocation, Bank
+from .properties import DEVICE, HOST, Grant, Property
+
+_HANDLES = itertools.count(1)  # for the life of the process, so that no handle is ever used twice
+_IDENTITIES = itertools.count(0x100)  # contexts, streams, events, buffers; 0 to 2 name default streams
+PLAIN_UNIT = 4096
+"""Plain and pinned memory is counted in units of this many bytes."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """How many objects of each kind exist; all zero when everything was given back."""
+
+    reservations: int = 0
+    mappings: int = 0
+    allocations: int = 0
+    plain: int = 0
+    pinned: int = 0
+    contexts: int = 0
+    streams: int = 0
+    events: int = 0
+
+
+class HostState:
+    """Options, address space, physical memory, contexts. The calls are in the classes that derive from it."""
+
+    driver_name = "host"
+
+    def __init__(
+        self,
+        *,
+        memory: sizes.Size,
+        granularity: sizes.Size,
+        backing: str,
+        devices: int,
+        streams: str,
+        poison: int | None,
+    ) -> None:
+        self.granularity = _granularity(granularity)
+        self.poison = _poison(poison)
+        if devices != 1:
+            raise ValueError(f"devices must be 1, not {devices!r}; the host driver has one device")
+        if streams != "eager":
+            raise ValueError(f"streams must be 'eager', not {streams!r}; the host driver runs work at once")
+        total = sizes.round_down(sizes.parse_size(memory, name="memory"), self.granularity)
+        if not total:
+            raise ValueError(f"memory must be at least the granularity {sizes.format_size(self.granularity)}")
+        self._backing = _backing(backing)
+        self.backing = self._backing.name
+        self._lock = threading.Lock()
+        self._space = AddressSpace(self.granularity)
+        self._host = Bank((HOST, 0), None, self._backing.store("vmm-host"))
+        self._devices = [
+            Bank((DEVICE, ordinal), total, self._backing.store(f"vmm-device-{ordinal}")) for ordinal in range(devices)
+        ]
+        self._allocations: dict[int, Allocation] = {}
+        self._contexts = [Context(next(_IDENTITIES), bank) for bank in self._devices]
+        self._thread = ThreadStack()
+        self._identities = _IDENTITIES
+        self._handles = _HANDLES
+        self._properties_seen: dict[Property, Any] = {}
+        self._tables: dict[tuple[Grant, ...], Any] = {}
+        self._streams: dict[int, int] = {}
+        self._events: dict[int, Event] = {}
+        self._close = weakref.finalize(self, self._backing.close)
+        self._close.atexit = False  # views may outlive the driver at the end of the process
+
+    def live(self) -> Live:
+        """Count the objects that exist."""
+        regions = self._space.regions()
+        plain = [region for region in regions if isinstance(region, PlainMemory)]
+        pinned = sum(region.bank is self._host for region in plain)
+        return Live(
+            reservations=sum(isinstance(region, Reservation) for region in regions),
+            mappings=self._space.mappings,
+            allocations=len(self._allocations),
+            plain=len(plain) - pinned,
+            pinned=pinned,
+            contexts=sum(context.count for context in self._contexts),
+            streams=len(self._streams),
+            events=len(self._events),
+        )
+
+    def __repr__(self) -> str:
+        memory = sizes.format_size(self._devices[0].total or 0)
+        return f"HostDriver(memory={memory!r}, backing={self.backing!r})"
+
+
+def _granularity(value: sizes.Size) -> int:
+    found = sizes.parse_size(value, name="granularity")
+    if found < PLAIN_UNIT or found & (found - 1):
+        raise ValueError(f"granularity must be a power of two from 4 KiB, not {value!r}")
+    return found
+
+
+def _poison(value: int | None) -> int | None:
+    if value is not None and not 0 <= value <= 255:
+        raise ValueError(f"poison must be a byte from 0 to 255 or None, not {value!r}")
+    return value
+
+
+def _backing(name: str) -> Backing:
+    if name == "none":
+        return NoBacking()
+    if name == "memory":
+        from .memory_backing import MemoryBacking
+
+        return MemoryBacking()
+    raise ValueError(f"backing must be 'memory' or 'none', not {name!r}")
