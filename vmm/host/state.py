@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
 import weakref
@@ -13,7 +14,7 @@ from .address_space import AddressSpace, PlainMemory, Reservation
 from .backing import Backing, NoBacking
 from .execution import Context, Event, ThreadStack
 from .physical import Allocation, Bank
-from .properties import DEVICE, HOST, Grant, Property
+from .properties import DEVICE, HOST, Property
 
 _HANDLES = itertools.count(1)  # for the life of the process, so that no handle is ever used twice
 _IDENTITIES = itertools.count(0x100)  # contexts, streams, events, buffers; 0 to 2 name default streams
@@ -33,6 +34,11 @@ class Live:
     contexts: int = 0
     streams: int = 0
     events: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many objects exist in all."""
+        return sum(dataclasses.astuple(self))
 
 
 class HostState:
@@ -72,8 +78,8 @@ class HostState:
         self._thread = ThreadStack()
         self._identities = _IDENTITIES
         self._handles = _HANDLES
-        self._properties_seen: dict[Property, Any] = {}
-        self._tables: dict[tuple[Grant, ...], Any] = {}
+        self._places: dict[bytes, tuple[Property, Any]] = {}
+        self._tables: dict[tuple[bytes, ...], Any] = {}
         self._streams: dict[int, int] = {}
         self._events: dict[int, Event] = {}
         self._close = weakref.finalize(self, self._backing.close)
