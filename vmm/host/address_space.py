@@ -34,6 +34,9 @@ class Region:
         self.base, self.size, self.end = base, size, base + size
 
 
+_NOWHERE = Region(0, 0)
+
+
 class Reservation(Region):
     """Addresses from cuMemAddressReserve; ``mapped`` counts the mappings that lie in it."""
 
@@ -54,15 +57,19 @@ class PlainMemory(Region):
         self.taken, self.bank, self.offset, self.id, self.context = taken, bank, offset, identity, context
 
 
-class Mapping(Region):
+class Mapping:
     """A whole allocation mapped into a reservation, with the access of each location."""
 
-    __slots__ = ("access", "allocation", "reservation")
+    __slots__ = ("access", "allocation", "base", "end", "reservation")
 
-    def __init__(self, base: int, size: int, allocation: Allocation, reservation: Reservation) -> None:
-        self.base, self.size, self.end = base, size, base + size
-        self.allocation, self.reservation = allocation, reservation
+    def __init__(self, base: int, end: int, allocation: Allocation, reservation: Reservation) -> None:
+        self.base, self.end, self.allocation, self.reservation = base, end, allocation, reservation
         self.access = NO_ACCESS
+
+    @property
+    def size(self) -> int:
+        """Bytes that are mapped."""
+        return self.allocation.size
 
 
 class AddressSpace:
@@ -78,18 +85,25 @@ class AddressSpace:
         self.mappings = 0
         self._bases: list[int] = []
         self._regions: dict[int, Region] = {}
+        self._last = _NOWHERE
 
     def regions(self) -> list[Region]:
         """All regions in the order of their addresses."""
         return [self._regions[base] for base in self._bases]
 
     def find(self, address: int) -> Region | None:
-        """The region that contains ``address``."""
+        """The region that contains ``address``. The one found last is looked at first."""
+        region = self._last
+        if region.base <= address < region.end:
+            return region
         at = bisect.bisect_right(self._bases, address) - 1
         if at < 0:
             return None
         region = self._regions[self._bases[at]]
-        return region if address < region.end else None
+        if address >= region.end:
+            return None
+        self._last = region
+        return region
 
     def overlaps(self, start: int, end: int) -> Region | None:
         """The last region that shares an address with [start, end), if one does."""
@@ -106,6 +120,7 @@ class AddressSpace:
 
     def remove(self, region: Region) -> None:
         """Take a region out again."""
+        self._last = _NOWHERE
         del self._bases[bisect.bisect_left(self._bases, region.base)]
         del self._regions[region.base]
 
@@ -119,40 +134,40 @@ class AddressSpace:
         """The mapping that contains ``address``."""
         return self.granules.get(address // self.granularity)
 
-    def is_clear(self, base: int, size: int) -> bool:
-        """Whether nothing is mapped in [base, base + size), which begins and ends on granules."""
-        first = base // self.granularity
-        if size == self.granularity:
-            return first not in self.granules
-        return not any(g in self.granules for g in range(first, first + size // self.granularity))
-
-    def enter(self, mapping: Mapping) -> None:
-        """Enter a mapping over clear granules."""
-        first = mapping.base // self.granularity
-        if mapping.size == self.granularity:
-            self.granules[first] = mapping
-        else:
-            self.granules.update(dict.fromkeys(range(first, first + mapping.size // self.granularity), mapping))
-        mapping.reservation.mapped += 1
+    def enter(self, base: int, end: int, allocation: Allocation) -> Mapping | None:
+        """Map an allocation at [base, end), whole granules; None where that is not clear and inside one reservation."""
+        reservation = self.find(base)
+        granules, unit = self.granules, self.granularity
+        first, stop = base // unit, end // unit
+        if (
+            reservation.__class__ is not Reservation
+            or end > reservation.end
+            or first in granules
+            or (stop - first > 1 and any(granule in granules for granule in range(first + 1, stop)))
+        ):
+            return None
+        mapping = Mapping(base, end, allocation, reservation)
+        granules[first] = mapping
+        for granule in range(first + 1, stop):
+            granules[granule] = mapping
+        reservation.mapped += 1
         self.mappings += 1
+        return mapping
 
     def leave(self, mapping: Mapping) -> None:
         """Take a mapping out again."""
-        first = mapping.base // self.granularity
-        for granule in range(first, first + mapping.size // self.granularity):
+        unit = self.granularity
+        for granule in range(mapping.base // unit, mapping.end // unit):
             del self.granules[granule]
         mapping.reservation.mapped -= 1
         self.mappings -= 1
 
-    def whole_mappings(self, base: int, size: int) -> list[Mapping] | None:
-        """The adjacent mappings of one reservation that [base, base + size) is made of, or None if it is not."""
+    def whole_mappings(self, base: int, end: int) -> list[Mapping] | None:
+        """The adjacent mappings of one reservation that [base, end) is made of, or None if it is not."""
         first = self.granules.get(base // self.granularity)
         if first is None or first.base != base:
             return None
-        if first.size == size:
-            return [first]
         found = [first]
-        end = base + size
         at = first.end
         while at < end:
             mapping = self.granules.get(at // self.granularity)

@@ -39,9 +39,9 @@ class AllocationCalls(ContextCalls):
         if prop is None or size <= 0 or size % self.granularity or flags:
             number(size), number(flags)
             return INVALID_1
-        found = properties.property_of(prop)
-        bank = self._bank(found)
-        if not isinstance(bank, Bank):
+        raw = properties.property_bytes(prop)
+        found, bank = self._places.get(raw) or self._judge(raw)
+        if bank.__class__ is not Bank:
             return bank, None
         with self._lock:
             offset = bank.take(size)
@@ -53,14 +53,13 @@ class AllocationCalls(ContextCalls):
             bank.store.fill(offset, size, self.poison)
         return SUCCESS, cuda.CUmemGenericAllocationHandle(handle)
 
-    def _bank(self, prop: properties.Property) -> Bank | Any:
-        """The memory that a property asks for, or the status that refuses it."""
-        bank = self._properties_seen.get(prop)
-        if bank is None:
-            bank = self._properties_seen[prop] = self._judge(prop)
-        return bank
+    def _judge(self, raw: bytes) -> tuple[properties.Property, Any]:
+        """A property, and the memory that it asks for or the status that refuses it; remembered by its bytes."""
+        prop = properties.read_property(raw)
+        self._places[raw] = found = (prop, self._bank_of(prop))
+        return found
 
-    def _judge(self, prop: properties.Property) -> Bank | Any:
+    def _bank_of(self, prop: properties.Property) -> Bank | Any:
         kind, ordinal = prop.location
         if prop.kind == properties.MANAGED:
             return NOT_SUPPORTED

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from cuda.bindings import driver as cuda
@@ -20,8 +19,6 @@ _WRAPPED = (
     cuda.CUresult,
 )
 _LIMIT = 1 << 64
-
-T = TypeVar("T")
 
 
 def number(value: Any) -> int:
@@ -46,30 +43,27 @@ def host_address(value: Any, size: int) -> int:
     return int(view.__array_interface__["data"][0]) if view.size >= size else 0
 
 
-class StructReader(Generic[T]):
-    """Reads structs of the bindings by their bytes, as the driver does.
+class StructBytes:
+    """Gives structs of the bindings as bytes, as the driver sees them.
 
     Reading one field through the bindings costs more than the rest of a call, and fails for a value that is in no
-    enum, such as an OR of handle types. Programs pass the same few structs again and again: a struct's memory is
-    looked up by its identity, and what the bytes mean by the bytes.
+    enum, such as an OR of handle types. Programs pass the same few structs again and again, so each one's memory is
+    found by its identity. The bytes are a key for what they mean.
     """
 
-    def __init__(self, size: int, read: Callable[[bytes], T]) -> None:
+    def __init__(self, size: int) -> None:
         self._size = size
-        self._read = read
         self._windows: dict[int, tuple[Any, Any]] = {}
-        self._meanings: dict[bytes, T] = {}
 
-    def __call__(self, struct: Any) -> T:
-        """The meaning of ``struct``."""
+    def __call__(self, struct: Any) -> bytes:
+        """The bytes of ``struct`` now. TypeError for what is no struct."""
         found = self._windows.get(id(struct)) or self._open(struct)
-        raw = found[1].raw
-        meaning = self._meanings.get(raw)
-        if meaning is None:
-            meaning = self._meanings[raw] = self._read(raw)
-        return meaning
+        raw: bytes = found[1].raw
+        return raw
 
     def _open(self, struct: Any) -> tuple[Any, Any]:
+        if not hasattr(struct, "getPtr"):
+            raise TypeError(f"expected a struct of cuda.bindings.driver, not {type(struct).__name__}")
         if len(self._windows) >= 64:  # each entry keeps its struct alive
             self._windows.clear()
         window = (ctypes.c_char * self._size).from_address(struct.getPtr())

@@ -65,19 +65,14 @@ class MappingCalls(AllocationCalls):
             allocation = self._allocations.get(handle)
             if allocation is None or not allocation.refs:
                 return self._stale("cuMemMap", handle)
-            space = self._space
             if allocation.size != size or offset or flags or ptr % self.granularity:
                 return self._refuse(ptr, size, offset, flags)
-            reservation = space.find(ptr)
-            if (
-                not isinstance(reservation, Reservation)
-                or ptr + size > reservation.end
-                or not space.is_clear(ptr, size)
-            ):
-                return self._refuse(ptr, size)
+            mapping = self._space.enter(ptr, ptr + size, allocation)
+            if mapping is None:
+                return self._refuse(ptr)
             if not allocation.bank.store.map(ptr, size, allocation.offset):
+                self._space.leave(mapping)
                 return EXHAUSTED
-            space.enter(Mapping(ptr, size, allocation, reservation))
             allocation.maps += 1
         return OK
 
@@ -93,7 +88,7 @@ class MappingCalls(AllocationCalls):
         if ptr.__class__ is not int:
             ptr = number(ptr)
         with self._lock:
-            found = self._space.whole_mappings(ptr, size)
+            found = self._space.whole_mappings(ptr, ptr + size)
             if found is None:
                 return self._refuse(ptr, size)
             if not self._backing.unmap(ptr, size):
@@ -114,7 +109,7 @@ class MappingCalls(AllocationCalls):
         if not isinstance(table, AccessTable):
             return (table,)
         with self._lock:
-            found = self._space.whole_mappings(ptr, size)
+            found = self._space.whole_mappings(ptr, ptr + size)
             if found is None:
                 return self._refuse(ptr, size)
             status = self._forbidden(found, table)
@@ -128,7 +123,7 @@ class MappingCalls(AllocationCalls):
         return OK
 
     def _protect(self, mappings: Sequence[Mapping], tables: Sequence[AccessTable]) -> bool:
-        """Let the operating system allow what the tables say, a run of equal permission at a time, or change nothing."""
+        """Let the system allow what the tables say, a run of equal permission at a time, or change nothing."""
         wanted = [table.permission for table in tables]
         index = 0
         while index < len(mappings):
@@ -151,10 +146,10 @@ class MappingCalls(AllocationCalls):
             raise TypeError("desc must be a list or tuple of CUmemAccessDesc")
         if number(count) > len(desc):
             raise RuntimeError(f"List is too small: {len(desc)} < {count}")
-        grants = tuple([properties.grant_of(struct) for struct in desc[:count]])
-        table = self._tables.get(grants)
+        raws = tuple([properties.grant_bytes(struct) for struct in desc[:count]])
+        table = self._tables.get(raws)
         if table is None:
-            table = self._tables[grants] = self._judge_grants(grants)
+            table = self._tables[raws] = self._judge_grants([properties.read_grant(raw) for raw in raws])
         return table
 
     def _judge_grants(self, grants: Sequence[properties.Grant]) -> AccessTable | Any:

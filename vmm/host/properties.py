@@ -8,7 +8,7 @@ from typing import Any
 
 from cuda.bindings import driver as cuda
 
-from .arguments import StructReader
+from .arguments import StructBytes
 
 PINNED = 1
 MANAGED = 2
@@ -63,16 +63,23 @@ def _location(kind: int, number: int) -> Location:
     return kind, 0 if kind == HOST else number
 
 
-def _read_property(raw: bytes) -> Property:
+property_bytes = StructBytes(_PROPERTY.size)
+grant_bytes = StructBytes(_GRANT.size)
+_location_bytes = StructBytes(_LOCATION.size)
+
+
+def read_property(raw: bytes) -> Property:
+    """The property that the bytes of a CUmemAllocationProp say."""
     kind, handle_types, place, number = _PROPERTY.unpack(raw)
     return Property(kind, _location(place, number), handle_types)
 
 
-def _read_grant(raw: bytes) -> Grant:
+def read_grant(raw: bytes) -> Grant:
+    """The grant that the bytes of a CUmemAccessDesc say."""
     place, number, access = _GRANT.unpack(raw)
     return Grant(_location(place, number), access)
 
 
-property_of = StructReader(_PROPERTY.size, _read_property)
-grant_of = StructReader(_GRANT.size, _read_grant)
-location_of = StructReader(_LOCATION.size, lambda raw: _location(*_LOCATION.unpack(raw)))
+def location_of(struct: Any) -> Location:
+    """The location that a CUmemLocation names."""
+    return _location(*_LOCATION.unpack(_location_bytes(struct)))
