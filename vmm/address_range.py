@@ -142,6 +142,6 @@ def _unmap_all(device: Device, base: int, mappings: dict[int, Mapping]) -> None:
 
 def _free(device: Device, base: int, size: int, mappings: dict[int, Mapping]) -> None:
     """Give the addresses back when the owner was dropped, and say so."""
-    warnings.warn(f"address range {base:#x} of {format_size(size)} was never closed", ResourceWarning, stacklevel=2)
     _unmap_all(device, base, mappings)
     device.driver.free(base, size)
+    warnings.warn(f"address range {base:#x} of {format_size(size)} was never closed", ResourceWarning, stacklevel=2)

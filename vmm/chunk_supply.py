@@ -142,6 +142,7 @@ def _close_each(chunks: list[PhysicalMemory]) -> None:
 
 def _release_all(cached: list[PhysicalMemory]) -> None:
     """Release the cache of a supply that was dropped, and say so if there was one."""
-    if cached:
-        warnings.warn(f"chunk supply with {len(cached)} cached chunks was never closed", ResourceWarning, stacklevel=2)
+    count = len(cached)
     _close_each(cached)
+    if count:
+        warnings.warn(f"chunk supply with {count} cached chunks was never closed", ResourceWarning, stacklevel=2)

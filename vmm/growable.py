@@ -320,5 +320,5 @@ def _check_span(start: Size, stop: Size, multiple: int, limit: int) -> tuple[int
 
 def _drop(chunks: ChunkMap) -> None:
     """Give everything back when a range was dropped without close, and say so."""
-    warnings.warn(f"{chunks.name} was never closed", ResourceWarning, stacklevel=2)
     chunks.close()
+    warnings.warn(f"{chunks.name} was never closed", ResourceWarning, stacklevel=2)

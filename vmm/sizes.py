@@ -42,7 +42,8 @@ def _parse_text(value: str, name: str) -> int:
     if match is None or unit is None:
         raise SizeError(f"{name} {value!r} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB or TiB)")
     whole, _, fraction = str(match[1]).partition(".")
-    scaled, left = divmod(int(whole + fraction) * unit, 10 ** len(fraction))
+    scale: int = 10 ** len(fraction)
+    scaled, left = divmod(int(whole + fraction) * unit, scale)
     if left:
         raise SizeError(f"{name} {value!r} is not a whole number of bytes")
     return scaled

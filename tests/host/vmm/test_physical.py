@@ -1,0 +1,41 @@
+import pytest
+
+import vmm
+
+MIB = 1 << 20
+
+
+def test_memory_is_taken_from_the_device_and_comes_back(device):
+    before = device.memory_info().free
+    memory = vmm.PhysicalMemory(device, "6 MiB")
+    assert memory.size == 6 * MIB
+    assert device.memory_info().free == before - 6 * MIB
+    memory.close()
+    memory.close()
+    assert device.memory_info().free == before
+    with pytest.raises(vmm.ClosedError, match="closed"):
+        _ = memory.handle
+
+
+@pytest.mark.parametrize("size", [1, 6912, 2 * MIB - 1, 2 * MIB + 1])
+def test_a_size_that_is_no_multiple_of_the_granularity_is_refused_before_any_call(device, size):
+    with pytest.raises(vmm.AlignmentError, match=str(size)):
+        vmm.PhysicalMemory(device, size)
+    assert device.driver.api.live().allocations == 0
+
+
+def test_a_full_device_is_an_out_of_memory_error_that_is_also_a_memory_error(device):
+    with pytest.raises(MemoryError) as caught:
+        vmm.PhysicalMemory(device, "258 MiB")
+    assert isinstance(caught.value, vmm.OutOfMemoryError)
+    assert "cuMemCreate" in str(caught.value)
+
+
+def test_memory_closed_while_mapped_lives_until_the_unmap(device):
+    before = device.memory_info().free
+    with vmm.AddressRange(device, "4 MiB") as addresses:
+        with vmm.PhysicalMemory(device, "2 MiB") as memory:
+            mapping = addresses.map(0, memory)
+        assert device.memory_info().free == before - 2 * MIB
+        addresses.unmap([mapping])
+        assert device.memory_info().free == before
