@@ -8,15 +8,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .address_range import AddressRange, Mapping, adjacent
 from .chunk_supply import ChunkSupply
 from .driver import Access
-from .errors import VmmError
+from .errors import RangeError, VmmError
 from .physical import PhysicalMemory
 from .sizes import format_size
 
 _owners = itertools.count(1)  # 0 is "nobody yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Committed bytes from ``start`` to ``stop`` (offsets from the base) with one access."""
+
+    start: int
+    stop: int
+    access: Access
 
 
 class ChunkMap:
@@ -27,6 +37,27 @@ class ChunkMap:
         self.device, self.chunk_size = addresses.device, supply.chunk_size
         self.mappings: dict[int, Mapping] = {}
         self._owner = next(_owners)
+
+    def runs(self) -> list[Run]:
+        """The committed spans in order, cut where the access changes."""
+        found: list[Run] = []
+        for chunk in sorted(self.mappings):
+            mapping = self.mappings[chunk]
+            if found and found[-1].stop == mapping.offset and found[-1].access == mapping.access:
+                found[-1] = Run(found[-1].start, mapping.stop, mapping.access)
+            else:
+                found.append(Run(mapping.offset, mapping.stop, mapping.access))
+        return found
+
+    def access_over(self, start: int, stop: int) -> Access:
+        """The least access of the chunks under the bytes from ``start`` to ``stop``; RangeError where one is missing."""
+        found = Access.READWRITE
+        for chunk in range(start // self.chunk_size, -(-stop // self.chunk_size)):
+            mapping = self.mappings.get(chunk)
+            if mapping is None:
+                raise RangeError(f"bytes {start} to {stop} of {self.name}: chunk {chunk} is not committed; grow first")
+            found = min(found, mapping.access)
+        return found
 
     def commit(self, wanted: Sequence[int]) -> None:
         """Give memory to chunks that have none: map each, set access once a contiguous run. ``wanted`` is ascending."""

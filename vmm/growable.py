@@ -12,29 +12,19 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from .address_range import AddressRange, Mapping
-from .chunk_map import ChunkMap
+from .chunk_map import ChunkMap, Run
 from .chunk_supply import ChunkSupply
 from .device import Device
 from .driver import Access
-from .errors import AlignmentError, ClosedError, RangeError, StateError
+from .errors import ClosedError, RangeError, StateError
 from .pins import Pin, Pins
-from .sizes import Size, format_size, parse_size, round_up
+from .sizes import Size, format_size, parse_size, parse_span, round_up
 from .views import Shape, View, Views, describe_array, make_array
 
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Committed bytes from ``start`` to ``stop`` (offsets from the base) with one access."""
-
-    start: int
-    stop: int
-    access: Access
 
 
 class GrowableRange:
@@ -115,14 +105,7 @@ class GrowableRange:
 
     def runs(self) -> list[Run]:
         """The committed spans in order, cut where the access changes."""
-        found: list[Run] = []
-        for chunk in sorted(self._mappings):
-            mapping = self._mappings[chunk]
-            if found and found[-1].stop == mapping.offset and found[-1].access == mapping.access:
-                found[-1] = Run(found[-1].start, mapping.stop, mapping.access)
-            else:
-                found.append(Run(mapping.offset, mapping.stop, mapping.access))
-        return found
+        return self._chunks.runs()
 
     # -- a front that moves -------------------------------------------------------------------------------------
 
@@ -194,7 +177,7 @@ class GrowableRange:
         """
         wanted = Access.of(access)
         with self._alone():
-            span = _check_span(start, stop, self.chunk_size, self.reserved)
+            span = parse_span(start, stop, self.chunk_size, self.reserved)
             if wanted < Access.READWRITE:
                 self._views.refuse([span], f"set access to {wanted.name}", only_writable=wanted == Access.READ)
             chunks = range(span[0] // self.chunk_size, span[1] // self.chunk_size)
@@ -224,15 +207,11 @@ class GrowableRange:
         chunks cannot be decommitted while it lives.
         Raises RangeError for bytes that are not committed and StateError for memory that cannot be read.
         """
+        self._check_open()
         kind, extents, start, size = describe_array(dtype, shape, offset)
         if limit is not None and start + size > limit:
             raise RangeError(f"array {kind}{list(extents)} needs {size} bytes; there are {limit - start}")
-        first, last = start // self.chunk_size, -(-(start + size) // self.chunk_size)
-        missing = next((chunk for chunk in range(first, last) if chunk not in self._mappings), None)
-        if missing is not None or not self._finalizer.alive:
-            state = f"chunk {missing} is not" if self._finalizer.alive else "the range is closed, nothing is"
-            raise RangeError(f"array of {size} bytes at offset {start} of {self.name}: {state} committed; grow first")
-        access = min((self._mappings[chunk].access for chunk in range(first, last)), default=self._chunks.access)
+        access = self._chunks.access_over(start, start + size)
         if access == Access.NONE:
             raise StateError(f"bytes {start} to {start + size} of {self.name} cannot be read; protect() them first")
         text = f"{kind}{list(extents)} at offset {start} of {self.name}"
@@ -248,7 +227,7 @@ class GrowableRange:
 
     def pin(self, start: Size, stop: Size, reason: str) -> Pin:
         """Refuse to unmap or move the bytes from ``start`` to ``stop`` until the pin is closed."""
-        return self._pins.add(*_check_span(start, stop, 1, self.reserved), reason)
+        return self._pins.add(*parse_span(start, stop, 1, self.reserved), reason)
 
     def close(self) -> None:
         """Unmap everything, return the chunks and free the addresses. Closing twice does nothing.
@@ -276,11 +255,14 @@ class GrowableRange:
         if not self._busy.acquire(blocking=False):
             raise StateError(f"{self.name} is being changed by another thread; a range belongs to one thread at a time")
         try:
-            if not self._finalizer.alive:
-                raise ClosedError(f"{self.name} is closed; make a new range")
+            self._check_open()
             yield
         finally:
             self._busy.release()
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise ClosedError(f"{self.name} is closed; make a new range")
 
     def _check_new(self, chunks: Iterable[int]) -> list[int]:
         wanted = sorted(set(chunks))
@@ -305,17 +287,6 @@ class GrowableRange:
             self._pins.refuse(spans, "decommit")
             self._views.refuse(spans, "decommit")
         return leaving
-
-
-def _check_span(start: Size, stop: Size, multiple: int, limit: int) -> tuple[int, int]:
-    """Two offsets as ints: multiples of ``multiple``, in order, inside ``limit``."""
-    first = 0 if start == 0 else parse_size(start, name="start")
-    last = parse_size(stop, name="stop")
-    if first % multiple or last % multiple:
-        raise AlignmentError(f"{first} to {last}: both must be multiples of the chunk of {multiple} bytes")
-    if not first < last <= limit:
-        raise RangeError(f"{first} to {last} is no span inside the {limit} bytes reserved")
-    return first, last
 
 
 def _drop(chunks: ChunkMap) -> None:

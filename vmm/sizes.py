@@ -6,7 +6,7 @@ import operator
 import re
 from typing import SupportsIndex
 
-from .errors import SizeError
+from .errors import AlignmentError, RangeError, SizeError
 
 Size = SupportsIndex | str
 """What every public call takes as a size: bytes as an int, or text such as "300 MiB"."""
@@ -66,3 +66,14 @@ def round_up(size: int, multiple: int) -> int:
 def round_down(size: int, multiple: int) -> int:
     """The largest multiple of ``multiple`` that is at most ``size``."""
     return size // multiple * multiple
+
+
+def parse_span(start: Size, stop: Size, multiple: int, limit: int) -> tuple[int, int]:
+    """Two offsets as ints: multiples of ``multiple``, in order, inside ``limit``; an AlignmentError or RangeError else."""
+    first = 0 if start == 0 else parse_size(start, name="start")
+    last = parse_size(stop, name="stop")
+    if first % multiple or last % multiple:
+        raise AlignmentError(f"{first} to {last}: both must be multiples of the chunk of {multiple} bytes")
+    if not first < last <= limit:
+        raise RangeError(f"{first} to {last} is no span inside the {limit} bytes reserved")
+    return first, last
