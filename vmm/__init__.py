@@ -5,6 +5,7 @@ Data flows Device -> ChunkSupply + AddressRange -> GrowableRange -> Heap. The sa
 """
 
 from .address_range import AddressRange, Mapping
+from .chunk_map import Run
 from .chunk_supply import ChunkSupply
 from .device import Device, MemoryInfo
 from .driver import Access, Driver
@@ -19,7 +20,7 @@ from .errors import (
     StateError,
     VmmError,
 )
-from .growable import GrowableRange, Run
+from .growable import GrowableRange
 from .heap import Block, Heap
 from .host import HostDriver
 from .physical import PhysicalMemory

@@ -50,7 +50,7 @@ class ChunkMap:
         return found
 
     def access_over(self, start: int, stop: int) -> Access:
-        """The least access of the chunks under the bytes from ``start`` to ``stop``; RangeError where one is missing."""
+        """The least access of the chunks under bytes ``start`` to ``stop``; RangeError where one is missing."""
         found = Access.READWRITE
         for chunk in range(start // self.chunk_size, -(-stop // self.chunk_size)):
             mapping = self.mappings.get(chunk)
