@@ -12,14 +12,20 @@ from .properties import Location
 class AccessTable(dict[Location, int]):
     """What each location may do with one mapping; never changed in place, so that mappings can share one.
 
-    ``permission`` is what any of them may do, and so what the operating system has to allow.
+    ``permission`` is what any of them may do, and so what the operating system has to allow. ``reaches`` are the banks
+    that all its locations are known to reach.
     """
 
-    __slots__ = ("permission",)
+    __slots__ = ("permission", "reaches")
 
     def __init__(self, grants: MappingOf[Location, int]) -> None:
         super().__init__(grants)
         self.permission = max(self.values(), default=0)
+        self.reaches: set[Bank] = set()
+
+    def over(self, old: AccessTable) -> AccessTable:
+        """What ``old`` said, with what this one says instead."""
+        return AccessTable({**old, **self})
 
 
 NO_ACCESS = AccessTable({})

@@ -74,10 +74,9 @@ def read_property(raw: bytes) -> Property:
     return Property(kind, _location(place, number), handle_types)
 
 
-def read_grant(raw: bytes) -> Grant:
-    """The grant that the bytes of a CUmemAccessDesc say."""
-    place, number, access = _GRANT.unpack(raw)
-    return Grant(_location(place, number), access)
+def read_grants(raw: bytes) -> list[Grant]:
+    """The grants that the bytes of one or more CUmemAccessDesc say."""
+    return [Grant(_location(place, number), access) for place, number, access in _GRANT.iter_unpack(raw)]
 
 
 def location_of(struct: Any) -> Location:

@@ -79,7 +79,7 @@ class HostState:
         self._identities = _IDENTITIES
         self._handles = _HANDLES
         self._places: dict[bytes, tuple[Property, Any]] = {}
-        self._tables: dict[tuple[bytes, ...], Any] = {}
+        self._tables: dict[bytes, Any] = {}
         self._streams: dict[int, int] = {}
         self._events: dict[int, Event] = {}
         self._close = weakref.finalize(self, self._backing.close)
