@@ -6,6 +6,7 @@ values (arguments, properties, results), the state (address_space, physical, exe
 """
 
 from .driver import HostDriver
+from .explain import Explanation
 from .state import Live
 
-__all__ = ["HostDriver", "Live"]
+__all__ = ["Explanation", "HostDriver", "Live"]

@@ -36,10 +36,14 @@ def host_address(value: Any, size: int) -> int:
     """The address of host memory given as an int or a buffer object; 0 where a buffer is shorter than ``size``."""
     if value is None or isinstance(value, (int, *_WRAPPED)):
         return number(value)
+    if isinstance(value, np.ndarray) and value.flags.f_contiguous:
+        value = value.T  # contiguous memory in either order will do
     try:
         view = np.frombuffer(value, dtype=np.uint8)
-    except (TypeError, AttributeError):
+    except TypeError:
         raise TypeError(f"expected an address or a buffer, not {type(value).__name__}") from None
+    except ValueError:
+        raise RuntimeError(f"{type(value).__name__} is not contiguous; pass a contiguous buffer") from None
     return int(view.__array_interface__["data"][0]) if view.size >= size else 0
 
 

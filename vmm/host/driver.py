@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .. import sizes
 from . import gate
-from .mapping_calls import MappingCalls
+from .explain import ExplainCalls
 
 
-class HostDriver(MappingCalls):
+class HostDriver(ExplainCalls):
     """A software driver with the rules of CUDA's virtual memory calls.
 
     ``memory`` bytes of physical memory a device, in units of ``granularity``. ``backing="memory"`` keeps real bytes in

@@ -80,7 +80,7 @@ class HostState:
         self._handles = _HANDLES
         self._places: dict[bytes, tuple[Property, Any]] = {}
         self._tables: dict[bytes, Any] = {}
-        self._streams: dict[int, int] = {}
+        self._streams: dict[int, Context] = {}
         self._events: dict[int, Event] = {}
         self._close = weakref.finalize(self, self._backing.close)
         self._close.atexit = False  # views may outlive the driver at the end of the process
