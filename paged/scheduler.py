@@ -1,0 +1,270 @@
+"""Continuous batching with chunked prefill: who runs in the next step. The rules are those of vLLM's V1 scheduler.
+
+In each step, in this order:
+
+1. Every sequence that decodes gets one token. One that needs more memory asks for it, in the order of admission;
+   while it cannot have it, the sequence admitted last is preempted, which may be the one that asks.
+2. What is left of ``max_num_batched_tokens`` goes to prompts: first the one that is already partly computed, then
+   those that wait, first come first served. A prompt that does not fit is cut: the rest follows in later steps.
+3. A waiting sequence is admitted if fewer than ``max_num_seqs`` run, no one was preempted in this step, and all of its
+   prompt has room (vLLM's ``scheduler_reserve_full_isl``); its memory is taken part by part all the same.
+
+A preempted sequence gives its memory back, goes to the head of the queue, and computes prompt and generated tokens
+again. The step that completes a prompt yields one token; the last token of a sequence is never computed, so a sequence
+ends with prompt + output - 1 tokens in memory, which come free at the end of the step.
+
+A step costs the same however many sequences run: those that only decode are a count and a sum, and the step at which
+a sequence ends or outgrows its room is known beforehand, so that it is filed under that step's number.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from .policies.policy import Policy
+
+
+class SchedulerError(Exception):
+    """The simulation cannot go on; the message says which sequence has no place and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bounds of a batch, by vLLM's names, in tokens and sequences. Raises ValueError for what vLLM refuses too."""
+
+    max_model_len: int
+    max_num_seqs: int = 1024
+    max_num_batched_tokens: int = 8192
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(f"{field.name} must be at least 1, not {getattr(self, field.name)}")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
+                f"({self.max_num_seqs}): every running sequence gets a token in each step"
+            )
+
+
+class Job:
+    """One request on its way through the scheduler; counts are tokens."""
+
+    __slots__ = (
+        "computed",
+        "generated",
+        "grows_at",
+        "number",
+        "origin",
+        "output",
+        "prompt",
+        "rank",
+        "room",
+        "stops_at",
+    )
+
+    def __init__(self, number: int, prompt: int, output: int) -> None:
+        self.number = number
+        self.prompt = prompt
+        self.output = output
+        self.generated = 0  # when it last began to compute its prompt
+        self.computed = 0  # of the prompt, while it is being computed
+        self.room = 0
+        self.rank = 0  # order of admission
+        self.origin = 0  # while it decodes, its tokens in step s are s - origin
+        self.stops_at = self.grows_at = -1  # steps
+
+    @property
+    def target(self) -> int:
+        """Tokens to compute before it can decode."""
+        return self.prompt + self.generated
+
+
+class Scheduler:
+    """Runs requests on ``policy`` step by step: ``submit``, then ``schedule`` and ``complete`` in turn.
+
+    After ``schedule`` the public counts describe the step: ``tokens`` computed, ``kv_tokens`` attended to,
+    ``prefill_tokens`` of prompts; ``live_tokens`` exist in memory. ``generated`` counts the output of what has completed. ``touched`` says that the policy's usage may have
+    changed since the last step. Raises SchedulerError when nothing can run any more.
+    """
+
+    def __init__(self, policy: Policy, limits: Limits) -> None:
+        self.policy = policy
+        self.limits = limits
+        self.waiting: collections.deque[Job] = collections.deque()
+        self.running: dict[int, Job] = {}  # in the order of admission
+        self.step = 0
+        self.tokens = self.kv_tokens = self.prefill_tokens = self.live_tokens = 0
+        self.preemptions = self.completed = self.generated = self.too_long = self.never_fits = 0
+        self.touched = True
+        self._decoding = 0  # how many sequences decode, and
+        self._decode_tokens = 0  # the sum of their tokens
+        self._partial: Job | None = None  # the one whose prompt is partly computed
+        self._ready: list[Job] = []  # those whose prompts end in this step
+        self._growing: dict[int, list[Job]] = {}  # by the step in which they outgrow their room
+        self._stopping: dict[int, list[Job]] = {}  # by their last step
+        self._admitted = 0
+
+    @property
+    def rejected(self) -> int:
+        """Requests that were refused: longer than max_model_len, or than what the budget can ever hold."""
+        return self.too_long + self.never_fits
+
+    def submit(self, number: int, prompt: int, output: int) -> None:
+        """Let a request of ``prompt`` and ``output`` tokens wait for its turn, or reject it."""
+        if prompt + output > self.limits.max_model_len:
+            self.too_long += 1
+        elif not self.policy.fits(prompt + output - 1):
+            self.never_fits += 1
+        else:
+            self.waiting.append(Job(number, prompt, output))
+
+    def schedule(self) -> None:
+        """Compose the next step and give its sequences their memory."""
+        self.step += 1
+        preempted = self.preemptions
+        due = self._growing.pop(self.step, None)
+        if due:
+            self._grow(due)
+        decoding = self._decoding
+        self._decode_tokens += decoding
+        self.tokens = decoding
+        self.kv_tokens = self.live_tokens = self._decode_tokens
+        self.prefill_tokens = 0
+        if self._partial or (self.waiting and self.preemptions == preempted):
+            self._prefill(self.limits.max_num_batched_tokens - decoding, self.preemptions == preempted)
+        if not self.tokens:
+            raise SchedulerError(self._stuck())
+
+    def complete(self) -> None:
+        """The step has run: prompts that are done begin to decode, sequences that are done give back their memory."""
+        self.touched = self.touched and self.policy.settle()
+        for job in self._ready:
+            self._decode(job)
+        self._ready.clear()
+        for job in self._stopping.pop(self.step, ()):
+            if job.stops_at == self.step:
+                self._stop(job)
+
+    # -- decoding -----------------------------------------------------------------------------------------------
+
+    def _grow(self, due: list[Job]) -> None:
+        """Give each decoding sequence at the end of its room more, in the order of admission."""
+        due.sort(key=_rank)
+        for job in due:
+            while job.grows_at == self.step:
+                tokens = self.step - job.origin
+                if self.policy.can_grow(job.number, tokens):
+                    job.room = self.policy.grow(job.number, tokens)
+                    self.touched = True
+                    self._file(job)
+                else:
+                    self._preempt()
+
+    def _file(self, job: Job) -> None:
+        """Note the step in which a decoding sequence outgrows its room, if it lives to see it."""
+        step = job.origin + job.room + 1
+        job.grows_at = -1
+        if step <= job.stops_at:
+            job.grows_at = step
+            self._growing.setdefault(step, []).append(job)
+
+    def _decode(self, job: Job) -> None:
+        """A prompt was computed in this step and yielded a token: decode from the next step on, or end."""
+        job.origin = self.step - job.target
+        job.stops_at = self.step + job.output - job.generated - 1
+        self._decoding += 1
+        self._decode_tokens += job.target
+        self._stopping.setdefault(job.stops_at, []).append(job)
+        self._file(job)
+
+    def _stop(self, job: Job) -> None:
+        self._decoding -= 1
+        self._decode_tokens -= self.step - job.origin
+        del self.running[job.number]
+        self.policy.finish(job.number)
+        self.completed += 1
+        self.generated += job.output
+        self.touched = True
+
+    # -- prompts ------------------------------------------------------------------------------------------------
+
+    def _prefill(self, budget: int, may_admit: bool) -> None:
+        """Spend ``budget`` tokens on prompts."""
+        job = self._partial
+        if job and not budget:
+            self.live_tokens += job.computed
+            return
+        if job:
+            size = min(budget, job.target - job.computed)
+            tokens = job.computed + size
+            if tokens > job.room:
+                if not self.policy.can_grow(job.number, tokens):
+                    self._preempt()
+                    return
+                job.room = self.policy.grow(job.number, tokens)
+                self.touched = True
+            budget -= self._compute(job, size)
+        while may_admit and budget and self.waiting and len(self.running) < self.limits.max_num_seqs:
+            job = self.waiting[0]
+            if not self.policy.can_admit(job.target):
+                return
+            self.waiting.popleft()
+            size = min(budget, job.target)
+            self._admit(job, size)
+            budget -= self._compute(job, size)
+
+    def _admit(self, job: Job, size: int) -> None:
+        self._admitted += 1
+        job.rank = self._admitted
+        job.computed = 0
+        self.running[job.number] = job
+        job.room = self.policy.admit(job.number, size, job.target)
+        self.touched = True
+
+    def _compute(self, job: Job, size: int) -> int:
+        """Compute ``size`` more tokens of a prompt in this step."""
+        job.computed += size
+        self.tokens += size
+        self.prefill_tokens += size
+        self.kv_tokens += job.computed
+        self.live_tokens += job.computed
+        done = job.computed == job.target
+        self._partial = None if done else job
+        if done:
+            self._ready.append(job)
+        return size
+
+    # -- preemption ---------------------------------------------------------------------------------------------
+
+    def _preempt(self) -> None:
+        """Take the memory of the sequence admitted last; it computes everything again when its turn comes."""
+        number, job = self.running.popitem()
+        if not self.running:
+            raise SchedulerError(
+                f"request {number} ({job.prompt} + {job.output} tokens) runs alone and cannot grow although its policy "
+                "said that it fits; this is a fault of the policy"
+            )
+        if job is self._partial:
+            self._partial = None
+        else:
+            self._decoding -= 1
+            self._decode_tokens -= self.step - 1 - job.origin
+            job.generated = self.step - job.origin - job.prompt
+        job.stops_at = job.grows_at = -1
+        self.policy.finish(number)
+        self.waiting.appendleft(job)
+        self.preemptions += 1
+        self.touched = True
+
+    def _stuck(self) -> str:
+        job = self.waiting[0]
+        return (
+            f"request {job.number} needs room for {job.target} tokens, nothing runs, and still it cannot be admitted "
+            "although its policy said that it fits; this is a fault of the policy"
+        )
+
+
+def _rank(job: Job) -> int:
+    return job.rank

@@ -1,0 +1,221 @@
+"""Read request traces, told apart by their columns: Azure CSV, Mooncake JSONL, and CSV with lengths only."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .workload import DEFAULT_RATE, Floats, TraceError, Workload, poisson_arrivals
+
+MAX_TOKENS = 10_000_000
+"""More tokens than this in one prompt or output is taken for a mistake."""
+
+MAX_SPAN_S = 10 * 366 * 86_400
+"""A trace longer than ten years is taken for a mistake too."""
+
+AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+MOONCAKE = ("timestamp", "input_length", "output_length")
+LENGTHS = ("num_prefill_tokens", "num_decode_tokens")
+
+_DIGITS = re.compile(r"\s*(\d{1,12})\s*", re.ASCII)
+_TIME = re.compile(
+    r"\s*(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\s*(Z|[+-]\d\d:\d\d)?\s*",
+    re.ASCII,
+)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+Row = tuple[int, int, int, int, tuple[int, ...]]
+"""Line number, arrival in nanoseconds (0 where the trace has none), prompt and output in tokens, hash ids."""
+
+
+def read_trace(path: str | Path, *, rate: float = DEFAULT_RATE, seed: int = 0) -> Workload:
+    """Read the trace at ``path``: every request in the order of arrival, the first at 0 s.
+
+    * Azure CSV: TIMESTAMP (up to 9 digits of a second), ContextTokens, GeneratedTokens.
+    * Mooncake JSONL: timestamp (ms), input_length, output_length, hash_ids (optional).
+    * Lengths only, CSV: num_prefill_tokens, num_decode_tokens; arrivals are Poisson, ``rate`` a second from ``seed``.
+
+    Other columns are passed over. Raises TraceError for anything that cannot be read or believed.
+    """
+    reader = _Reader(Path(path))
+    rows = list(reader.rows())
+    if not rows:
+        raise reader.error("there is a header and no request", "give a trace with at least one row")
+    prompt = np.array([row[2] for row in rows], np.int64)
+    output = np.array([row[3] for row in rows], np.int64)
+    hash_ids = tuple(row[4] for row in rows) if any(row[4] for row in rows) else None
+    if reader.times:
+        arrival, order, notes = _in_order(reader, rows)
+        ids = tuple(hash_ids[i] for i in order) if hash_ids is not None else None
+        return Workload(str(path), arrival, prompt[order], output[order], notes, ids)
+    note = f"{reader.name} has no arrival times; Poisson arrivals of {rate:.3g} requests/s, seed {seed}"
+    return Workload(str(path), poisson_arrivals(len(rows), rate, seed), prompt, output, (note,), hash_ids)
+
+
+def _in_order(reader: _Reader, rows: list[Row]) -> tuple[Floats, Any, tuple[str, ...]]:
+    """Arrivals from 0 in rising order, the order of the rows that makes it, and a note if it changed."""
+    first, last = min(row[1] for row in rows), max(rows, key=lambda row: row[1])
+    if last[1] - first > MAX_SPAN_S * 10**9:
+        what = f"arrives {(last[1] - first) / 1e9:.0f} s after the first request"
+        raise reader.error(what, "a trace may span ten years; mend the row", last[0])
+    arrival = np.array([row[1] - first for row in rows], np.int64)
+    order = np.argsort(arrival, kind="stable")
+    late = np.flatnonzero(np.diff(arrival) < 0)
+    if not len(late):
+        return arrival / 1e9, order, ()
+    note = f"{reader.name}: arrivals are not in order (first at line {rows[int(late[0]) + 1][0]}); they were sorted"
+    return arrival[order] / 1e9, order, (note,)
+
+
+class _Reader:
+    """One file: its text, which kind it is, and errors that name the place."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self.path = path
+        self.times = True
+        self.text = self._read()
+
+    def error(self, what: str, remedy: str, line: int | None = None) -> TraceError:
+        """An error that names the place, what is wrong there, and the remedy."""
+        where = f"{self.path}, line {line}" if line else str(self.path)
+        return TraceError(f"{where}: {what}; {remedy}")
+
+    def _read(self) -> str:
+        if not self.path.is_file():
+            raise self.error("there is no such file", "give a trace as Azure CSV, Mooncake JSONL or CSV of lengths")
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise self.error(f"cannot be read: {error.strerror}", "give a file that can be read") from None
+        if data[:2] == b"\x1f\x8b":
+            raise self.error("is compressed with gzip", "unpack it first (gunzip)")
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+            raise self.error(f"byte 0x{byte:02x} is not UTF-8", "convert the file to UTF-8", line) from None
+        if not text.strip():
+            raise self.error("is empty", "give a trace with a header and at least one row")
+        return text
+
+    def rows(self) -> Iterator[Row]:
+        """Every request, checked."""
+        return self._mooncake() if self.text.lstrip().startswith("{") else self._csv()
+
+    def _csv(self) -> Iterator[Row]:
+        lines = self._fields()
+        header = [name.strip() for name in next(lines)[1]]
+        parse = self._columns(header)
+        for line, fields in lines:
+            if len(fields) != len(header):
+                raise self.error(f"{len(fields)} fields where the header has {len(header)}", "mend the row", line)
+            yield parse(line, fields)
+
+    def _fields(self) -> Iterator[tuple[int, list[str]]]:
+        """Every row of a CSV that is not blank, with the number of its line."""
+        lines = csv.reader(io.StringIO(self.text, newline=""))
+        try:
+            for fields in lines:
+                if any(field.strip() for field in fields):
+                    yield lines.line_num, fields
+        except csv.Error as error:
+            raise self.error(f"is not CSV: {error}", "mend the row", lines.line_num) from None
+
+    def _columns(self, header: list[str]) -> Callable[[int, list[str]], Row]:
+        """The function that reads one row of a CSV with this header."""
+        if set(AZURE) <= set(header):
+            time, prompt, output = map(header.index, AZURE)
+            return lambda line, row: (
+                line,
+                self._time(row[time], line),
+                self._tokens(row[prompt], "ContextTokens", line),
+                self._tokens(row[output], "GeneratedTokens", line),
+                (),
+            )
+        if set(LENGTHS) <= set(header):
+            self.times = False
+            prompt, output = map(header.index, LENGTHS)
+            return lambda line, row: (
+                line,
+                0,
+                self._tokens(row[prompt], "num_prefill_tokens", line),
+                self._tokens(row[output], "num_decode_tokens", line),
+                (),
+            )
+        near = AZURE if set(AZURE) & set(header) else LENGTHS if set(LENGTHS) & set(header) else ()
+        missing = f"lacks the column {', '.join(c for c in near if c not in header)}" if near else "is of no known kind"
+        raise self.error(
+            f"the header {_short(','.join(header))} {missing}",
+            f"give {','.join(AZURE)} or {','.join(LENGTHS)} as CSV, or JSON lines with {', '.join(MOONCAKE)}",
+            1,
+        )
+
+    def _mooncake(self) -> Iterator[Row]:
+        for line, text in enumerate(self.text.splitlines(), 1):
+            if not text.strip():
+                continue
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                what = f"{_short(text)} is not JSON ({_short(str(error))})"
+                raise self.error(what, "mend the row", line) from None
+            if not isinstance(found, dict) or not set(MOONCAKE) <= set(found):
+                missing = [c for c in MOONCAKE if not isinstance(found, dict) or c not in found]
+                raise self.error(
+                    f"lacks {', '.join(missing)}", f"every row is an object with {', '.join(MOONCAKE)}", line
+                )
+            yield (
+                line,
+                self._milliseconds(found["timestamp"], line),
+                self._tokens(found["input_length"], "input_length", line),
+                self._tokens(found["output_length"], "output_length", line),
+                self._hash_ids(found.get("hash_ids", ()), line),
+            )
+
+    def _tokens(self, value: object, column: str, line: int) -> int:
+        """A number of tokens; digits in a CSV, an integer in JSON."""
+        match = _DIGITS.fullmatch(value) if isinstance(value, str) else None
+        number = int(match[1]) if match else value if type(value) is int else 0
+        if not 0 < number <= MAX_TOKENS:
+            remedy = f"a number of tokens is a whole number from 1 to {MAX_TOKENS:,}"
+            raise self.error(f"{column} is {_short(value)}", remedy, line)
+        return number
+
+    def _milliseconds(self, value: object, line: int) -> int:
+        """Nanoseconds of a number of milliseconds."""
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MAX_SPAN_S * 1e3:
+            return round(value * 10**6)
+        raise self.error(f"timestamp is {_short(value)}", "a time is a number of milliseconds, 0 or more", line)
+
+    def _time(self, value: str, line: int) -> int:
+        """Nanoseconds since 1970, so that no digit of a second is lost."""
+        match = _TIME.fullmatch(value)
+        try:
+            if match is None:
+                raise ValueError
+            zone = "+00:00" if match[4] in (None, "Z") else match[4]
+            whole = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}{zone}") - _EPOCH
+        except ValueError:
+            remedy = "write it as 2023-11-16 18:15:46.6805900"
+            raise self.error(f"TIMESTAMP is {_short(value)}", remedy, line) from None
+        return (whole.days * 86_400 + whole.seconds) * 10**9 + int((match[3] or "").ljust(9, "0"))
+
+    def _hash_ids(self, value: object, line: int) -> tuple[int, ...]:
+        if isinstance(value, (list, tuple)) and all(type(i) is int and i >= 0 for i in value):
+            return tuple(value)
+        raise self.error(f"hash_ids is {_short(value)}", "give a list of whole numbers, or leave it out", line)
+
+
+def _short(value: object) -> str:
+    """A value as it is shown in an error: quoted, on one line, at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,312 @@
+"""The event-driven simulation against a plain one that walks every sequence in every step."""
+
+import dataclasses
+import math
+import random
+
+import numpy as np
+import pytest
+
+from paged.meter import Meter
+from paged.policies.policy import Usage
+from paged.roofline import Roofline
+from paged.scheduler import Limits, Scheduler, SchedulerError
+from paged.simulation import Simulation
+from paged.workload import Workload
+
+LINE = Roofline(parameters=1000, weight_bytes=2000, token_bytes=8, flops=1e8, bandwidth=1e7, overhead_s=1e-4)
+
+
+class Blocks:
+    """A policy without memory: a number of blocks of ``size`` tokens, one byte a token."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count, self.size = count, size
+        self.budget, self.copied = count * size * LINE.token_bytes, 0
+        self.tables: dict[int, int] = {}
+        self.calls = 0
+
+    def _need(self, tokens: int) -> int:
+        return math.ceil(tokens / self.size)
+
+    def _free(self) -> int:
+        return self.count - sum(self.tables.values())
+
+    def fits(self, tokens: int) -> bool:
+        return self._need(tokens) <= self.count
+
+    def can_admit(self, tokens: int) -> bool:
+        return self._need(tokens) <= self._free()
+
+    def admit(self, request: int, tokens: int, prompt: int) -> int:
+        assert request not in self.tables and tokens <= prompt
+        self.tables[request] = 0
+        return self.grow(request, tokens)
+
+    def can_grow(self, request: int, tokens: int) -> bool:
+        return self._need(tokens) - self.tables[request] <= self._free()
+
+    def grow(self, request: int, tokens: int) -> int:
+        assert self.can_grow(request, tokens)
+        self.calls += 1
+        self.tables[request] = self._need(tokens)
+        return self.tables[request] * self.size
+
+    def finish(self, request: int) -> None:
+        del self.tables[request]
+
+    def settle(self) -> bool:
+        return False
+
+    def usage(self) -> Usage:
+        used = sum(self.tables.values()) * self.size * LINE.token_bytes
+        return Usage(self.budget, used, used)
+
+    def close(self) -> None:
+        assert not self.tables
+
+
+@dataclasses.dataclass
+class Sequence:
+    number: int
+    prompt: int
+    output: int
+    computed: int = 0
+    generated: int = 0
+    blocks: int = 0
+    target: int = 0  # what it computes as a prompt: all that was known when it was admitted
+
+
+@dataclasses.dataclass
+class Naive:
+    """Every step walks every running sequence and every one of its counts; nothing is kept from step to step."""
+
+    blocks: int
+    size: int
+    limits: Limits
+    steps: list = dataclasses.field(default_factory=list)
+    ended: list = dataclasses.field(default_factory=list)
+    preemptions: int = 0
+    rejected: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+    def run(self, workload: Workload) -> None:
+        now, queue, self.free = 0.0, list(range(len(workload))), self.blocks
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        while queue or self.waiting or self.running:
+            while queue and workload.arrival_s[queue[0]] <= now:
+                self._submit(queue[0], int(workload.prompt[queue[0]]), int(workload.output[queue.pop(0)]))
+            if self.waiting or self.running:
+                now = self._step(now)
+            elif queue:
+                now = float(workload.arrival_s[queue[0]])
+
+    def _submit(self, number: int, prompt: int, output: int) -> None:
+        fits = math.ceil((prompt + output - 1) / self.size) <= self.blocks
+        if prompt + output <= self.limits.max_model_len and fits:
+            self.waiting.append(Sequence(number, prompt, output))
+        else:
+            self.rejected += 1
+
+    def _step(self, now: float) -> float:
+        budget, before, batch, index = self.limits.max_num_batched_tokens, self.preemptions, [], 0
+        while index < len(self.running):
+            sequence = self.running[index]
+            size = min(budget, sequence.prompt + sequence.generated - sequence.computed)
+            if size and not self._allocate(sequence, size):
+                break
+            batch.append((sequence, size))
+            budget -= size
+            index += 1
+        while self.preemptions == before and self.waiting and budget and len(self.running) < self.limits.max_num_seqs:
+            sequence = self.waiting[0]
+            if math.ceil((sequence.prompt + sequence.generated) / self.size) > self.free:
+                break
+            self.running.append(self.waiting.pop(0))
+            sequence.target = sequence.prompt + sequence.generated
+            size = min(budget, sequence.target)
+            assert self._allocate(sequence, size)
+            batch.append((sequence, size))
+            budget -= size
+        return self._compute(now, batch)
+
+    def _allocate(self, sequence: Sequence, size: int) -> bool:
+        need = math.ceil((sequence.computed + size) / self.size) - sequence.blocks
+        while need > self.free:
+            victim = self.running.pop()
+            self.free += victim.blocks
+            victim.blocks = victim.computed = 0
+            self.preemptions += 1
+            self.waiting.insert(0, victim)
+            if victim is sequence:
+                return False
+        self.free -= need
+        sequence.blocks += need
+        return True
+
+    def _compute(self, now: float, batch: list) -> float:
+        tokens = sum(size for _, size in batch)
+        attended = sum(sequence.computed + size for sequence, size in batch if size)
+        compute = 2 * LINE.parameters * tokens / LINE.flops
+        memory = (LINE.weight_bytes + attended * LINE.token_bytes) / LINE.bandwidth
+        seconds = max(compute, memory) + LINE.overhead_s
+        if any(size and sequence.computed < sequence.target for sequence, size in batch):
+            self.prefill_s += seconds
+        else:
+            self.decode_s += seconds
+        now += seconds
+        live = sum(sequence.computed + size for sequence, size in batch)
+        self.steps.append((now, live * LINE.token_bytes, len(self.running)))
+        for sequence, size in batch:
+            sequence.computed += size
+            if sequence.computed == sequence.prompt + sequence.generated:
+                sequence.generated += 1
+            if sequence.generated == sequence.output:
+                self.running.remove(sequence)
+                self.free += sequence.blocks
+                self.ended.append((sequence.number, now))
+        return now
+
+
+class Watch(Meter):
+    """A meter that keeps every step, for comparison."""
+
+    def __init__(self, budget: int) -> None:
+        super().__init__(budget)
+        self.steps: list[tuple[float, int, int]] = []
+
+    def advance(self, until: float, live: int, running: int) -> None:
+        if running:
+            self.steps.append((until, live, running))
+        super().advance(until, live, running)
+
+
+def workload(arrivals: list[float], prompts: list[int], outputs: list[int]) -> Workload:
+    return Workload("test", np.array(arrivals, float), np.array(prompts, np.int64), np.array(outputs, np.int64))
+
+
+def simulate(load: Workload, policy: Blocks, limits: Limits) -> Simulation:
+    simulation = Simulation(load, policy, limits, LINE, Watch(policy.budget))
+    simulation.run()
+    policy.close()
+    return simulation
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_every_step_is_that_of_the_plain_simulation(seed: int) -> None:
+    rng = random.Random(seed)
+    count, size = rng.randint(1, 25), rng.choice([1, 2, 5, 16])
+    limits = Limits(rng.choice([40, 100]), rng.choice([1, 3, 8]), rng.choice([8, 13, 64]))
+    load = workload(
+        sorted(rng.uniform(0, rng.choice([0.001, 0.05, 1.0])) for _ in range(count)),
+        [rng.randint(1, 50) for _ in range(count)],
+        [rng.randint(1, 30) for _ in range(count)],
+    )
+    blocks = rng.randint(1, 1 + 200 // size)
+    naive = Naive(blocks, size, limits)
+    naive.run(load)
+    found = simulate(load, Blocks(blocks, size), limits)
+    assert found.meter.steps == naive.steps  # times bit for bit, live bytes, running sequences
+    assert found.scheduler.preemptions == naive.preemptions
+    assert found.scheduler.completed == len(naive.ended) == count - naive.rejected
+    assert found.scheduler.rejected == naive.rejected
+    assert sum(found.bound_steps) == found.steps == len(naive.steps)
+    assert (found.prefill_s, found.decode_s) == (naive.prefill_s, naive.decode_s)
+
+
+def test_random_workloads_reach_preemption_and_rejection() -> None:
+    """The comparison above would prove little if the cases that matter never came up in it."""
+    seen = {"preempted": 0, "rejected": 0, "cut": 0}
+    for seed in range(60):
+        rng = random.Random(seed)
+        prompts = [rng.randint(1, 50) for _ in range(20)]
+        outputs = [rng.randint(1, 30) for _ in range(20)]
+        naive = Naive(12, 5, Limits(70, 8, 13))
+        naive.run(workload([0.0] * 20, prompts, outputs))
+        seen["preempted"] += naive.preemptions
+        seen["rejected"] += naive.rejected
+        seen["cut"] += sum(prompt > 13 for prompt in prompts)
+    assert all(count > 100 for count in seen.values()), seen
+
+
+def test_one_sequence_step_by_step() -> None:
+    """A prompt of 10 in steps of 4 (4, 4, 2), then 2 more tokens: 5 steps, 12 tokens in memory at the end."""
+    found = simulate(workload([0.0], [10], [3]), Blocks(4, 4), Limits(100, 1, 4))
+    assert [live // LINE.token_bytes for _, live, _ in found.meter.steps] == [4, 8, 10, 11, 12]
+    assert (found.scheduler.completed, found.scheduler.generated) == (1, 3)
+
+
+def test_output_of_one_ends_with_the_prompt() -> None:
+    found = simulate(workload([0.0], [5], [1]), Blocks(4, 4), Limits(100, 1, 8))
+    assert found.steps == 1
+    assert found.decode_s == 0
+
+
+def test_the_policy_is_called_only_at_block_boundaries() -> None:
+    """1 + 100 tokens in blocks of 16: admitted once, grown at 17, 33, ... 97; not called in the other 94 steps."""
+    policy = Blocks(8, 16)
+    found = simulate(workload([0.0], [1], [101]), policy, Limits(200, 1, 8))
+    assert found.steps == 101
+    assert policy.calls == 1 + 6
+
+
+def test_the_latest_is_preempted_and_computes_again() -> None:
+    """Two sequences of 4 + 5 tokens in 3 blocks of 4. In step 2 the first needs block 3 of 3 and gets it; the second
+    needs one more, is the latest itself, and gives up its own. It starts again when the first has ended, with 5 tokens.
+    """
+    found = simulate(workload([0.0, 0.0], [4, 4], [5, 5]), Blocks(3, 4), Limits(20, 2, 8))
+    assert found.scheduler.preemptions == 1
+    lives = [(live // LINE.token_bytes, running) for _, live, running in found.meter.steps]
+    assert lives == [(8, 2), (5, 1), (6, 1), (7, 1), (8, 1), (5, 1), (6, 1), (7, 1), (8, 1)]
+
+
+def test_an_idle_gap_costs_no_steps() -> None:
+    found = simulate(workload([0.0, 500.0], [4, 4], [2, 2]), Blocks(3, 4), Limits(20, 2, 8))
+    assert found.steps == 4
+    assert found.now > 500
+
+
+def test_rejections_are_counted_apart() -> None:
+    found = simulate(workload([0, 0, 0], [90, 30, 5], [20, 5, 2]), Blocks(4, 4), Limits(100, 2, 64))
+    assert (found.scheduler.too_long, found.scheduler.never_fits, found.scheduler.completed) == (1, 1, 1)
+
+
+class Liar(Blocks):
+    """Says that everything fits."""
+
+    def fits(self, tokens: int) -> bool:
+        return tokens > 0
+
+
+@pytest.mark.parametrize(("prompt", "output", "words"), [(30, 2, "cannot be admitted"), (4, 30, "cannot grow")])
+def test_a_policy_that_promised_too_much_ends_the_run(prompt: int, output: int, words: str) -> None:
+    with pytest.raises(SchedulerError, match=words):
+        simulate(workload([0.0], [prompt], [output]), Liar(4, 4), Limits(100, 2, 64))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("max_model_len", 0), ("max_num_seqs", -1), ("max_num_batched_tokens", 0)]
+)
+def test_limits_must_be_positive(field: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{field} must be at least 1, not {value}"):
+        dataclasses.replace(Limits(100), **{field: value})
+
+
+def test_a_batch_must_hold_a_token_of_every_sequence() -> None:
+    with pytest.raises(ValueError, match=r"max_num_batched_tokens \(8\) must be at least max_num_seqs \(9\)"):
+        Limits(100, 9, 8)
+
+
+def test_time_a_step_does_not_depend_on_how_many_run() -> None:
+    """Only events cost: 200 sequences that decode 50 tokens in one block each need no call but to begin and to end."""
+    policy = Blocks(200, 64)
+    scheduler = Scheduler(policy, Limits(100, 200, 2000))
+    for number in range(200):
+        scheduler.submit(number, 10, 50)
+    for _ in range(50):
+        scheduler.schedule()
+        scheduler.complete()
+    assert scheduler.completed == 200
+    assert policy.calls == 200
