@@ -1,0 +1,20 @@
+"""Kernels in plain CUDA C: append to a paged KV cache, and attend over it. One source runs on a GPU and on a CPU.
+
+Data flows  launch (checks, grid) -> loader (source + constants -> kernel) -> checked_launch -> Target -> the .cu file.
+``PagedKV`` says where K and V lie, ``Target`` where kernels run; ``reference`` is the NumPy meaning of each kernel.
+This package takes addresses, arrays and ints, and imports neither vmm nor paged.
+"""
+
+from __future__ import annotations
+
+from . import launch as launch
+from . import reference as reference
+from .errors import CompileError as CompileError
+from .errors import CompilerMissingError as CompilerMissingError
+from .errors import KernelError as KernelError
+from .errors import KernelFault as KernelFault
+from .errors import LaunchError as LaunchError
+from .host_run import HostRun as HostRun
+from .paged_kv import PagedKV as PagedKV
+from .target import HostTarget as HostTarget
+from .target import Target as Target

@@ -1,0 +1,84 @@
+"""What a launch needs to know of an array, NumPy or CuPy, and the checks that every array passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import LaunchError
+
+Array = Any
+"""A numpy.ndarray on the CPU, a cupy.ndarray on a GPU."""
+
+
+@dataclass(frozen=True)
+class ArrayView:
+    """Address, shape, and strides in elements of an array that has passed the checks."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def row_stride(self) -> int:
+        """Elements from one index of the first axis to the next."""
+        return self.strides[0]
+
+
+def view(
+    name: str, array: Array, arch: str, dtype: str, shape: tuple[int | None, ...], *, writable: bool = False
+) -> ArrayView:
+    """Check an array and return what a kernel needs of it.
+
+    ``dtype`` and ``shape`` are what it must have (None: any extent); rows may lie apart, but every axis behind the
+    first must be packed, because kernels step over it as one. Raises LaunchError that names ``name``.
+    """
+    _check_device(name, array, arch)
+    if array.dtype.name != dtype:
+        raise LaunchError(f"{name} must be {dtype}, not {array.dtype.name}; convert it with astype")
+    if len(array.shape) != len(shape) or any(w not in (None, h) for w, h in zip(shape, array.shape, strict=True)):
+        wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
+        raise LaunchError(f"{name} must have shape [{wanted}], not {list(array.shape)}")
+    checked = ArrayView(_address(array), array.shape, _strides(name, array))
+    if writable:
+        _check_writable(name, array, checked)
+    return checked
+
+
+def _check_device(name: str, array: Array, arch: str) -> None:
+    if arch == "host" and not isinstance(array, np.ndarray):
+        raise LaunchError(f"{name} must be a NumPy array where kernels run on the CPU, not {type(array).__name__}")
+    if arch != "host" and not hasattr(array, "__cuda_array_interface__"):
+        raise LaunchError(f"{name} must be a CuPy array where kernels run on a GPU, not {type(array).__name__}")
+
+
+def _address(array: Array) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def _strides(name: str, array: Array) -> tuple[int, ...]:
+    """Strides in elements; those of an axis with one entry or none mean nothing and are taken as packed."""
+    packed, strides = 1, []
+    for axis in reversed(range(array.ndim)):
+        stride, left = divmod(array.strides[axis], array.itemsize)
+        extent = array.shape[axis]
+        if extent <= 1:
+            stride = packed
+        elif left or (axis > 0 and stride != packed):
+            raise LaunchError(
+                f"{name} must be packed behind its first axis, but axis {axis} has a stride of "
+                f"{array.strides[axis]} bytes; copy it with ascontiguousarray"
+            )
+        strides.append(stride)
+        packed *= extent
+    return tuple(reversed(strides))
+
+
+def _check_writable(name: str, array: Array, checked: ArrayView) -> None:
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise LaunchError(f"{name} is read-only; pass an array that may be written")
+    row = int(np.prod(array.shape[1:]))
+    if array.shape[0] > 1 and abs(checked.row_stride) < row:
+        raise LaunchError(f"{name} has rows of {row} elements that overlap: they lie {checked.row_stride} apart")

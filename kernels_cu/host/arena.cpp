@@ -1,0 +1,70 @@
+#include "arena.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace pagewalk {
+namespace {
+
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+Arena* unused;
+
+// Memory for `slots` stacks, aligned to a slot. Its first page of each slot cannot be touched: a stack that grows too
+// far is a fault there, and not a change of its neighbour.
+unsigned char* map_stacks(size_t slots) {
+    const size_t size = (slots + 1) * STACK_BYTES;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    const uintptr_t aligned = (reinterpret_cast<uintptr_t>(memory) + STACK_BYTES - 1) & ~(STACK_BYTES - 1);
+    unsigned char* stacks = reinterpret_cast<unsigned char*>(aligned);
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    for (size_t i = 0; i < slots; i++) {
+        if (mprotect(stacks + i * STACK_BYTES, page, PROT_NONE) != 0) {
+            munmap(memory, size);
+            return nullptr;
+        }
+    }
+    return stacks;
+}
+
+Arena* make_arena(unsigned threads) {
+    const unsigned warps = (threads + WARP_LANES - 1) / WARP_LANES;
+    unsigned char* stacks = map_stacks(threads + 1);
+    Arena* arena = static_cast<Arena*>(malloc(sizeof(Arena)));
+    Warp* warp = static_cast<Warp*>(malloc(warps * sizeof(Warp)));
+    if (!stacks || !arena || !warp) {
+        if (stacks) munmap(stacks, (threads + 1) * STACK_BYTES);
+        free(arena);
+        free(warp);
+        return nullptr;
+    }
+    *arena = {threads, stacks, warp, stacks + threads * STACK_BYTES, nullptr};
+    return arena;
+}
+
+}  // namespace
+
+Arena* take_arena(unsigned threads) {
+    pthread_mutex_lock(&lock);
+    for (Arena** link = &unused; *link; link = &(*link)->next) {
+        Arena* arena = *link;
+        if (arena->threads < threads) continue;
+        *link = arena->next;
+        pthread_mutex_unlock(&lock);
+        return arena;
+    }
+    pthread_mutex_unlock(&lock);
+    return make_arena((threads + WARP_LANES - 1) / WARP_LANES * WARP_LANES);
+}
+
+void give_arena(Arena* arena) {
+    pthread_mutex_lock(&lock);
+    arena->next = unused;
+    unused = arena;
+    pthread_mutex_unlock(&lock);
+}
+
+}  // namespace pagewalk

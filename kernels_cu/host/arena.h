@@ -1,0 +1,22 @@
+// The memory that one host thread runs blocks in: stacks, warps, and a stack for signals.
+#pragma once
+#include <stddef.h>
+
+#include "fiber.h"
+
+namespace pagewalk {
+
+struct Arena {
+    unsigned threads;  // how many stacks it has
+    unsigned char* stacks;
+    Warp* warps;
+    unsigned char* signal_stack;  // STACK_BYTES
+    Arena* next;                  // of those that wait for their next use
+};
+
+// An arena for blocks of `threads` threads, or null if the system has no memory for one. Give it back after use: it is
+// kept for the next launch, so that there are as many as launches ever ran at once.
+Arena* take_arena(unsigned threads);
+void give_arena(Arena* arena);
+
+}  // namespace pagewalk

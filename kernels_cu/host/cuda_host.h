@@ -1,0 +1,93 @@
+// CUDA's words for a kernel source that a C++ compiler builds for the CPU.
+//
+// Threads of a block are fibers (fiber.h), so a kernel runs one thread at a time and a barrier is a switch to another.
+// Warp functions are exact: each lane gives its value, waits for the lanes of the mask, and reads the lane it asked for.
+#pragma once
+#define PAGEWALK_HOST 1
+#include "fiber.h"
+#include "ptx_host.h"
+
+#define __global__
+#define __device__
+#define __launch_bounds__(...)
+#define __restrict__
+// Every host thread runs one block at a time, and so has one copy of each shared array.
+#define __shared__ static thread_local
+
+#define threadIdx (pagewalk::this_fiber()->thread)
+#define blockIdx (pagewalk::this_fiber()->block->index)
+#define blockDim (pagewalk::this_fiber()->block->block_size)
+#define gridDim (pagewalk::this_fiber()->block->grid_size)
+
+inline void __syncthreads() {
+    pagewalk::Fiber* fiber = pagewalk::this_fiber();
+    fiber->block->runtime->wait_for_block(fiber);
+}
+
+inline void __syncwarp(unsigned mask = pagewalk::ALL_LANES) {
+    pagewalk::Fiber* fiber = pagewalk::this_fiber();
+    fiber->block->runtime->wait_for_lanes(fiber, mask);
+}
+
+// The larger of two; a NaN loses against a number.
+inline float fmaxf(float a, float b) { return a > b || b != b ? a : b; }
+
+namespace pagewalk {
+
+template <typename T>
+uint64_t bits_of(T value) {
+    static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
+    uint64_t bits = 0;
+    __builtin_memcpy(&bits, &value, sizeof(T));
+    return bits;
+}
+
+// Give `value`, wait for the lanes of `mask`, return what lane `source` gave: all bits set if it is not in the mask.
+template <typename T>
+T exchange(unsigned mask, T value, unsigned source) {
+    Fiber* fiber = this_fiber();
+    Warp* warp = fiber->warp;
+    const bool whole = mask == ALL_LANES;
+    uint64_t* given = whole ? warp->exchanged[fiber->exchanges++ & 1] : warp->exchanged_in_part;
+    given[fiber->lane] = bits_of(value);
+    fiber->block->runtime->wait_for_lanes(fiber, mask);
+    const uint64_t bits = mask >> source & 1 ? given[source] : ~uint64_t(0);
+    if (!whole) fiber->block->runtime->wait_for_lanes(fiber, mask);  // one buffer only: all have read it
+    T result;
+    __builtin_memcpy(&result, &bits, sizeof(T));
+    return result;
+}
+
+// A shuffle of width w works in each segment of w lanes by itself; what lies outside it gives the lane its own value.
+struct Segment {
+    int lane, first, last;
+    explicit Segment(int width)
+        : lane(int(this_fiber()->lane)), first(lane & ~(width - 1)), last(first + width - 1) {}
+    unsigned source(int wanted) const { return unsigned(wanted < first || wanted > last ? lane : wanted); }
+};
+
+}  // namespace pagewalk
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+    const pagewalk::Segment segment(width);
+    return pagewalk::exchange(mask, value, segment.source(segment.first + (source & (width - 1))));
+}
+
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+    const pagewalk::Segment segment(width);
+    return pagewalk::exchange(mask, value, segment.source(segment.lane - int(delta)));
+}
+
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+    const pagewalk::Segment segment(width);
+    return pagewalk::exchange(mask, value, segment.source(segment.lane + int(delta)));
+}
+
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
+    const pagewalk::Segment segment(width);
+    return pagewalk::exchange(mask, value, segment.source(segment.lane ^ lane_mask));
+}

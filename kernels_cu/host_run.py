@@ -1,0 +1,38 @@
+"""How the CPU runs the threads and blocks of a kernel. The result must not depend on it: that is what it is for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from .errors import LaunchError
+
+SCHEDULES = ("ascending", "descending", "interleaved")
+ORDERS = ("forward", "backward", "shuffled")
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class HostRun:
+    """Which thread, warp and block comes next, and how many host threads run blocks side by side.
+
+    ``schedule``: a warp runs until it waits and the next one follows, "ascending" or "descending" (lanes too), or
+    warps take turns at every switch, "interleaved". ``order``: of blocks. ``threads``: at most this many host threads,
+    1 to 64; more than one join in when a launch takes longer than starting them. Raises LaunchError for other values.
+    """
+
+    schedule: str = "ascending"
+    order: str = "forward"
+    threads: int = field(default_factory=_processors)
+
+    def __post_init__(self) -> None:
+        """Refuse what the runtime does not know."""
+        if self.schedule not in SCHEDULES:
+            raise LaunchError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
+        if self.order not in ORDERS:
+            raise LaunchError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
+        if self.threads < 1:
+            raise LaunchError(f"threads must be at least 1, not {self.threads}")

@@ -1,0 +1,125 @@
+"""One function a kernel: check what the caller passes, choose the grid, launch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from . import loader
+from .arrays import Array, view
+from .checked_launch import launch_checked
+from .errors import LaunchError
+from .paged_kv import PagedKV
+from .target import Target
+
+WARP = 32
+MOST_APPEND_THREADS = 256
+MOST_SEQUENCES = 65535
+"""The y extent of a grid ends here."""
+
+
+def append_kv(
+    target: Target, kv: PagedKV, key: Array, value: Array, slots: Array, *, stream: int = 0
+) -> None:
+    """Write the K and V of T new tokens to their slots of one layer.
+
+    ``key`` and ``value`` [T, Hkv, D] of kv.dtype, whose tokens may lie apart; ``slots`` int64 [T] is block * block_size +
+    slot for each token, and a negative one skips its token. T = 0 launches nothing. Two tokens with one slot leave
+    either's values there. Raises LaunchError for arguments that do not fit, target.fault(...) for memory that is not.
+    """
+    tokens = view("slots", slots, target.arch, "int64", (None,)).shape[0]
+    shape = (tokens, kv.kv_heads, kv.head_dim)
+    new_key = view("key", key, target.arch, kv.dtype, shape)
+    new_value = view("value", value, target.arch, kv.dtype, shape)
+    slots_view = view("slots", slots, target.arch, "int64", (None,))
+    arguments = (
+        np.uint64(kv.key),
+        np.uint64(kv.value),
+        np.uint64(new_key.address),
+        np.uint64(new_value.address),
+        np.uint64(slots_view.address),
+        np.int64(new_key.row_stride),
+        np.int64(new_value.row_stride),
+        np.int64(kv.block_stride),
+        np.int64(kv.head_stride),
+        np.int64(kv.slot_stride),
+        np.int32(kv.block_size),
+        np.int32(kv.kv_heads),
+    )
+    threads = min(MOST_APPEND_THREADS, -(-kv.kv_heads * kv.head_dim // WARP) * WARP)
+    kernel = loader.load("append_kv", constants(kv), target.arch)
+    launch_checked(
+        target, kernel, (tokens, 1, 1), (threads, 1, 1), arguments, stream=stream, keepalive=(key, value, slots)
+    )
+
+
+def paged_attention_simple(
+    target: Target,
+    kv: PagedKV,
+    query: Array,
+    block_tables: Array,
+    lengths: Array,
+    out: Array,
+    *,
+    scale: float | None = None,
+    stream: int = 0,
+) -> None:
+    """Attention of one query token of each of B sequences over the sequence's tokens in the pool.
+
+    ``query`` and ``out`` [B, Hq, D] of kv.dtype, whose sequences may lie apart, Hq a multiple of Hkv; ``block_tables``
+    int32 [B, max_blocks]; ``lengths`` int32 [B] in tokens. ``scale`` multiplies the scores, 1 / sqrt(D) if None. A
+    length of 0 gives zeros, one beyond max_blocks * block_size NaN. B = 0 launches nothing. Raises LaunchError for
+    arguments that do not fit, target.fault(...) for memory that is not there.
+    """
+    arch = target.arch
+    queries = view("query", query, arch, kv.dtype, (None, None, kv.head_dim))
+    sequences, query_heads = queries.shape[:2]
+    outs = view("out", out, arch, kv.dtype, queries.shape, writable=True)
+    tables = view("block_tables", block_tables, arch, "int32", (sequences, None))
+    counts = view("lengths", lengths, arch, "int32", (sequences,))
+    if query_heads == 0 or query_heads % kv.kv_heads:
+        raise LaunchError(f"query has {query_heads} heads, which is not a multiple of the {kv.kv_heads} KV heads")
+    if sequences > MOST_SEQUENCES:
+        raise LaunchError(f"query has {sequences} sequences, a launch takes at most {MOST_SEQUENCES}; split the batch")
+    arguments = (
+        np.uint64(outs.address),
+        np.uint64(queries.address),
+        np.uint64(kv.key),
+        np.uint64(kv.value),
+        np.uint64(tables.address),
+        np.uint64(counts.address),
+        np.int64(outs.row_stride),
+        np.int64(queries.row_stride),
+        np.int64(tables.row_stride),
+        np.int64(kv.block_stride),
+        np.int64(kv.head_stride),
+        np.int64(kv.slot_stride),
+        np.int32(kv.block_size),
+        np.int32(tables.shape[1]),
+        np.int32(query_heads // kv.kv_heads),
+        np.float32(_scale_log2(scale, kv.head_dim)),
+    )
+    kernel = loader.load("paged_attention_simple", constants(kv), arch)
+    launch_checked(
+        target,
+        kernel,
+        (query_heads, sequences, 1),
+        (WARP, 1, 1),
+        arguments,
+        stream=stream,
+        keepalive=(query, block_tables, lengths, out),
+    )
+
+
+def constants(kv: PagedKV) -> dict[str, int | str]:
+    """What a kernel is compiled for. hnd and nhd are one build: they differ in their strides alone."""
+    return {"ELEMENT": kv.dtype, "HEAD_DIM": kv.head_dim, "LAYOUT_VLLM": int(kv.layout == "vllm")}
+
+
+def _scale_log2(scale: float | None, head_dim: int) -> float:
+    """The factor of a score in base 2: exp(x) = exp2(x * log2 e)."""
+    factor = 1 / math.sqrt(head_dim) if scale is None else scale
+    if not math.isfinite(factor):
+        raise LaunchError(f"scale must be a finite number, not {scale!r}")
+    return factor * math.log2(math.e)

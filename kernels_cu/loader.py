@@ -1,0 +1,36 @@
+"""Source and constants in, kernel out: compiled once a process, for the CPU or by NVRTC for a GPU."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from .checked_launch import Kernel
+from .host_build import Constants
+from .host_kernel import HostKernel
+from .source import PACKAGE
+
+_loaded: dict[tuple[Path, tuple[tuple[str, int | str], ...], str], Kernel] = {}
+_lock = threading.Lock()
+
+
+def load(source: str | Path, constants: Constants, arch: str) -> Kernel:
+    """The kernel of ``source`` with its -D ``constants``, for ``arch`` ("host", or "sm_90" and the like).
+
+    ``source`` is the name of one of the package's kernels ("append_kv") or the path of a .cu file; the kernel has the
+    file's name. Raises CompilerMissingError or CompileError.
+    """
+    path = source if isinstance(source, Path) else PACKAGE / f"{source}.cu"
+    key = (path, tuple(sorted(constants.items())), arch)
+    with _lock:
+        if key not in _loaded:
+            _loaded[key] = _compile(path, constants, arch)
+        return _loaded[key]
+
+
+def _compile(path: Path, constants: Constants, arch: str) -> Kernel:
+    if arch == "host":
+        return HostKernel(path, constants)
+    from .cupy_kernel import CupyKernel  # only here: CuPy is not a base dependency, and slow to import
+
+    return CupyKernel(path, constants, arch)

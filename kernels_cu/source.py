@@ -1,0 +1,64 @@
+"""Kernel sources with their headers written into them.
+
+One text a kernel has two uses: a compiler's cache that looks at the text sees every header too (CuPy's own does not
+look at included files), and no include path has to exist where the text is compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from .errors import CompileError
+
+PACKAGE = Path(__file__).parent
+HOST = PACKAGE / "host"
+_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+_ONCE = re.compile(r"\s*#\s*pragma\s+once")
+
+
+@lru_cache(maxsize=None)
+def gpu_source(path: Path) -> str:
+    """The text of a kernel for NVRTC."""
+    return "".join(_expand(path, set()))
+
+
+@lru_cache(maxsize=None)
+def host_source(path: Path) -> str:
+    """The text of a kernel for a C++ compiler: after the host's headers, and followed by its table."""
+    seen: set[Path] = set()
+    lines = _expand(HOST / "kernel_table.h", seen) + _expand(path, seen)
+    return "".join(lines) + f"PAGEWALK_EXPORT({path.stem})\n"
+
+
+def _expand(path: Path, seen: set[Path]) -> list[str]:
+    """The lines of ``path`` with each quoted include replaced by its file, the first time; #line keeps the numbers."""
+    seen.add(path)
+    lines = [f'#line 1 "{path.name}"\n']
+    for number, line in enumerate(_read(path).splitlines(keepends=True), start=1):
+        include = _INCLUDE.match(line)
+        if _ONCE.match(line):
+            lines.append("\n")
+        elif include is None:
+            lines.append(line)
+        else:
+            header = _find(include[1], path)
+            if header not in seen:
+                lines += _expand(header, seen)
+            lines.append(f'#line {number + 1} "{path.name}"\n')
+    return lines
+
+
+def _find(name: str, includer: Path) -> Path:
+    for folder in (includer.parent, PACKAGE):
+        if (folder / name).is_file():
+            return (folder / name).resolve()
+    raise CompileError(f"{includer.name} includes {name}, which is neither beside it nor in {PACKAGE}; reinstall pagewalk")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CompileError(f"kernel source {path} cannot be read: {error.strerror}; reinstall pagewalk") from None
