@@ -18,6 +18,15 @@ class Meter:
     Simulated time is in seconds, everything else in bytes or sequences.
     """
 
+    _reserved_low: int
+    _reserved_high: int
+    _committed_low: int
+    _committed_high: int
+    _live_low: int
+    _live_high: int
+    _running_low: int
+    _running_high: int
+
     def __init__(self, budget: int, timeline: Timeline | None = None, probe: Callable[[], int] | None = None) -> None:
         self.budget = budget
         self.timeline = Timeline() if timeline is None else timeline

@@ -6,8 +6,8 @@ In each step, in this order:
    while it cannot have it, the sequence admitted last is preempted, which may be the one that asks.
 2. What is left of ``max_num_batched_tokens`` goes to prompts: first the one that is already partly computed, then
    those that wait, first come first served. A prompt that does not fit is cut: the rest follows in later steps.
-3. A waiting sequence is admitted if fewer than ``max_num_seqs`` run, no one was preempted in this step, and all of its
-   prompt has room (vLLM's ``scheduler_reserve_full_isl``); its memory is taken part by part all the same.
+3. A waiting sequence is admitted if fewer than ``max_num_seqs`` run, no one was preempted in this step (unless nothing
+   else runs), and all of its prompt has room (vLLM's ``scheduler_reserve_full_isl``); its memory is taken part by part.
 
 A preempted sequence gives its memory back, goes to the head of the queue, and computes prompt and generated tokens
 again. The step that completes a prompt yields one token; the last token of a sequence is never computed, so a sequence
@@ -62,6 +62,7 @@ class Job:
         "rank",
         "room",
         "stops_at",
+        "stuck_at",
     )
 
     def __init__(self, number: int, prompt: int, output: int) -> None:
@@ -74,6 +75,7 @@ class Job:
         self.rank = 0  # order of admission
         self.origin = 0  # while it decodes, its tokens in step s are s - origin
         self.stops_at = self.grows_at = -1  # steps
+        self.stuck_at = -1  # what was generated when it could not grow although it ran alone
 
     @property
     def target(self) -> int:
@@ -85,8 +87,9 @@ class Scheduler:
     """Runs requests on ``policy`` step by step: ``submit``, then ``schedule`` and ``complete`` in turn.
 
     After ``schedule`` the public counts describe the step: ``tokens`` computed, ``kv_tokens`` attended to,
-    ``prefill_tokens`` of prompts; ``live_tokens`` exist in memory. ``generated`` counts the output of what has completed. ``touched`` says that the policy's usage may have
-    changed since the last step. Raises SchedulerError when nothing can run any more.
+    ``prefill_tokens`` of prompts; ``live_tokens`` exist in memory. ``generated`` counts the output of what has
+    completed. ``touched`` says that the policy's usage may have changed since the last step.
+    Raises SchedulerError when nothing can run any more.
     """
 
     def __init__(self, policy: Policy, limits: Limits) -> None:
@@ -132,8 +135,11 @@ class Scheduler:
         self.tokens = decoding
         self.kv_tokens = self.live_tokens = self._decode_tokens
         self.prefill_tokens = 0
-        if self._partial or (self.waiting and self.preemptions == preempted):
-            self._prefill(self.limits.max_num_batched_tokens - decoding, self.preemptions == preempted)
+        budget = self.limits.max_num_batched_tokens - decoding
+        if self._partial:
+            budget -= self._continue(self._partial, budget)
+        if self.waiting and (self.preemptions == preempted or not self.running):
+            self._start(budget)
         if not self.tokens:
             raise SchedulerError(self._stuck())
 
@@ -190,23 +196,24 @@ class Scheduler:
 
     # -- prompts ------------------------------------------------------------------------------------------------
 
-    def _prefill(self, budget: int, may_admit: bool) -> None:
-        """Spend ``budget`` tokens on prompts."""
-        job = self._partial
-        if job and not budget:
+    def _continue(self, job: Job, budget: int) -> int:
+        """Compute more of the prompt that is partly computed, at most ``budget`` tokens, and return how many."""
+        size = min(budget, job.target - job.computed)
+        if not size:
             self.live_tokens += job.computed
-            return
-        if job:
-            size = min(budget, job.target - job.computed)
-            tokens = job.computed + size
-            if tokens > job.room:
-                if not self.policy.can_grow(job.number, tokens):
-                    self._preempt()
-                    return
-                job.room = self.policy.grow(job.number, tokens)
-                self.touched = True
-            budget -= self._compute(job, size)
-        while may_admit and budget and self.waiting and len(self.running) < self.limits.max_num_seqs:
+            return 0
+        tokens = job.computed + size
+        if tokens > job.room:
+            if not self.policy.can_grow(job.number, tokens):
+                self._preempt()
+                return 0
+            job.room = self.policy.grow(job.number, tokens)
+            self.touched = True
+        return self._compute(job, size)
+
+    def _start(self, budget: int) -> None:
+        """Admit those that wait, first come first served, while ``budget`` tokens and memory last."""
+        while budget and self.waiting and len(self.running) < self.limits.max_num_seqs:
             job = self.waiting[0]
             if not self.policy.can_admit(job.target):
                 return
@@ -241,11 +248,6 @@ class Scheduler:
     def _preempt(self) -> None:
         """Take the memory of the sequence admitted last; it computes everything again when its turn comes."""
         number, job = self.running.popitem()
-        if not self.running:
-            raise SchedulerError(
-                f"request {number} ({job.prompt} + {job.output} tokens) runs alone and cannot grow although its policy "
-                "said that it fits; this is a fault of the policy"
-            )
         if job is self._partial:
             self._partial = None
         else:
@@ -253,10 +255,21 @@ class Scheduler:
             self._decode_tokens -= self.step - 1 - job.origin
             job.generated = self.step - job.origin - job.prompt
         job.stops_at = job.grows_at = -1
+        if not self.running:
+            self._check_progress(job)
         self.policy.finish(number)
         self.waiting.appendleft(job)
         self.preemptions += 1
         self.touched = True
+
+    def _check_progress(self, job: Job) -> None:
+        """A sequence that runs alone may have to start again in better order, but not twice at the same token."""
+        if job.stuck_at == job.generated:
+            raise SchedulerError(
+                f"request {job.number} ({job.prompt} + {job.output} tokens) runs alone and cannot grow although its "
+                "policy said that it fits; this is a fault of the policy"
+            )
+        job.stuck_at = job.generated
 
     def _stuck(self) -> str:
         job = self.waiting[0]

@@ -280,10 +280,40 @@ class Liar(Blocks):
         return tokens > 0
 
 
-@pytest.mark.parametrize(("prompt", "output", "words"), [(30, 2, "cannot be admitted"), (4, 30, "cannot grow")])
-def test_a_policy_that_promised_too_much_ends_the_run(prompt: int, output: int, words: str) -> None:
-    with pytest.raises(SchedulerError, match=words):
+@pytest.mark.parametrize(("prompt", "output"), [(30, 2), (4, 30)])
+def test_a_policy_that_promised_too_much_ends_the_run(prompt: int, output: int) -> None:
+    with pytest.raises(SchedulerError, match=r"needs room for .* tokens, nothing runs"):
         simulate(workload([0.0], [prompt], [output]), Liar(4, 4), Limits(100, 2, 64))
+
+
+class Stubborn(Blocks):
+    """Lets a sequence begin and never grow beyond 8 tokens."""
+
+    def can_grow(self, request: int, tokens: int) -> bool:
+        return request >= 0 and tokens <= 8
+
+
+def test_a_sequence_that_makes_no_progress_ends_the_run() -> None:
+    with pytest.raises(SchedulerError, match=r"request 0 \(30 \+ 2 tokens\) runs alone and cannot grow"):
+        simulate(workload([0.0], [30], [2]), Stubborn(20, 4), Limits(100, 2, 8))
+
+
+class Scattered(Blocks):
+    """Cannot give a fourth block in the place where the sequence began, but can after a new beginning."""
+
+    refused = False
+
+    def can_grow(self, request: int, tokens: int) -> bool:
+        if tokens == 13 and not self.refused:
+            self.refused = True
+            return False
+        return super().can_grow(request, tokens)
+
+
+def test_a_sequence_that_runs_alone_may_start_again_once() -> None:
+    """4 + 20 tokens: in step 10 it would have 13 tokens, starts again with the 13 known, and ends after 20 steps."""
+    found = simulate(workload([0.0], [4], [20]), Scattered(6, 4), Limits(100, 2, 64))
+    assert (found.scheduler.preemptions, found.scheduler.completed, found.steps) == (1, 1, 20)
 
 
 @pytest.mark.parametrize(
