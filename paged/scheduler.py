@@ -186,6 +186,7 @@ class Scheduler:
         self._file(job)
 
     def _stop(self, job: Job) -> None:
+        job.stops_at = -1  # it may be filed twice, if it began again in the step in which it was preempted
         self._decoding -= 1
         self._decode_tokens -= self.step - job.origin
         del self.running[job.number]
