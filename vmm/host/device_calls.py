@@ -79,7 +79,7 @@ class DeviceCalls(HostState):
             return INVALID_DEVICE, None
         if length <= 0:
             return INVALID_1
-        return SUCCESS, f"host driver, backing {self.backing}".encode()[: length - 1].ljust(length, b"\0")
+        return SUCCESS, b"software device"[: length - 1].ljust(length, b"\0")
 
     def cuDeviceTotalMem(self, device: Any) -> Result:
         """Physical memory in bytes."""

@@ -10,7 +10,8 @@ from cuda.bindings import driver as cuda
 from .address_space import Mapping, PlainMemory, Region
 from .arguments import number
 from .copy_calls import CopyCalls
-from .properties import READWRITE
+from .physical import Bank
+from .properties import READWRITE, Location
 from .results import INVALID_1, INVALID_2, NOT_FOUND, SUCCESS, Result
 
 _ATTRIBUTE = cuda.CUpointer_attribute
@@ -20,10 +21,11 @@ _HOST_MEMORY, _DEVICE_MEMORY = 1, 2  # CU_MEMORYTYPE
 class _Place:
     """What is known about one address."""
 
-    __slots__ = ("address", "host", "mapping", "region")
+    __slots__ = ("address", "asking", "host", "mapping", "region")
 
-    def __init__(self, address: int, region: Region, mapping: Mapping | None, host: Any) -> None:
-        self.address, self.region, self.mapping, self.host = address, region, mapping, host
+    def __init__(self, address: int, region: Region, mapping: Mapping | None, host: Bank, asking: Location) -> None:
+        self.address, self.region, self.mapping = address, region, mapping
+        self.host, self.asking = host, asking
 
     @property
     def plain(self) -> PlainMemory | None:
@@ -51,9 +53,10 @@ class _Place:
 
     @property
     def access(self) -> int:
+        """What the device that asks may do."""
         if self.mapping is None:
             return READWRITE if self.plain else 0
-        return self.mapping.access.permission
+        return self.mapping.access.get(self.asking, 0)
 
 
 def _context(place: _Place) -> int:
@@ -88,6 +91,7 @@ _VALUES: dict[str, Callable[[_Place], Any]] = {
     "ALLOWED_HANDLE_TYPES": lambda place: place.mapping.allocation.prop.handle_types if place.mapping else 0,
     "IS_GPU_DIRECT_RDMA_CAPABLE": lambda _place: 0,
     "ACCESS_FLAGS": lambda place: place.access,
+    "MEMPOOL_HANDLE": lambda _place: cuda.CUmemoryPool(0),
     "MAPPING_SIZE": lambda place: place.span[1],
     "MAPPING_BASE_ADDR": lambda place: cuda.CUdeviceptr(place.span[0]),
     "MEMORY_BLOCK_ID": _buffer_id,
@@ -98,7 +102,8 @@ _NAMES = {
     if hasattr(_ATTRIBUTE, f"CU_POINTER_ATTRIBUTE_{name}")
 }
 _NULL = {"CONTEXT": cuda.CUcontext, "DEVICE_POINTER": cuda.CUdeviceptr, "RANGE_START_ADDR": cuda.CUdeviceptr,
-         "MAPPING_BASE_ADDR": cuda.CUdeviceptr, "MAPPED": bool, "IS_MANAGED": bool, "SYNC_MEMOPS": bool,
+         "MAPPING_BASE_ADDR": cuda.CUdeviceptr, "MEMPOOL_HANDLE": cuda.CUmemoryPool,
+         "MAPPED": bool, "IS_MANAGED": bool, "SYNC_MEMOPS": bool,
          "IS_LEGACY_CUDA_IPC_CAPABLE": bool, "DEVICE_ORDINAL": lambda: -2}  # fmt: skip
 
 
@@ -109,7 +114,8 @@ class PointerCalls(CopyCalls):
         region = self._space.find(address)
         if region is None:
             return None
-        return _Place(address, region, self._space.mapping_at(address), self._host)
+        current = self._current() or self._contexts[0]
+        return _Place(address, region, self._space.mapping_at(address), self._host, current.bank.location)
 
     def cuPointerGetAttribute(self, attribute: Any, ptr: Any) -> Result:
         """One attribute; an address that is nobody's is refused, and so is what the driver does not keep."""

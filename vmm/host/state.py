@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import threading
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import sizes
@@ -24,7 +24,7 @@ PLAIN_UNIT = 4096
 
 @dataclass(frozen=True)
 class Live:
-    """How many objects of each kind exist; all zero when everything was given back."""
+    """How many objects of each kind exist. ``allocations`` are handles, or mapped memory whose handle was released."""
 
     reservations: int = 0
     mappings: int = 0
@@ -34,6 +34,11 @@ class Live:
     contexts: int = 0
     streams: int = 0
     events: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many objects exist; 0 when everything was given back."""
+        return sum(getattr(self, field.name) for field in fields(self))
 
     @property
     def total(self) -> int:
@@ -100,6 +105,10 @@ class HostState:
             streams=len(self._streams),
             events=len(self._events),
         )
+
+    def committed_bytes(self, device: int = 0) -> int | None:
+        """Bytes that the operating system counts for a device's memory; None with backing "none"."""
+        return self._devices[device].store.committed()
 
     def __repr__(self) -> str:
         memory = sizes.format_size(self._devices[0].total or 0)
