@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import threading
 import weakref
@@ -39,11 +38,6 @@ class Live:
     def total(self) -> int:
         """How many objects exist; 0 when everything was given back."""
         return sum(getattr(self, field.name) for field in fields(self))
-
-    @property
-    def total(self) -> int:
-        """How many objects exist in all."""
-        return sum(dataclasses.astuple(self))
 
 
 class HostState:
