@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import sizes
+from ..errors import SizeError
 from .address_space import AddressSpace, PlainMemory, Reservation
 from .backing import Backing, NoBacking
 from .execution import Context, Event, ThreadStack
@@ -63,7 +64,8 @@ class HostState:
             raise ValueError(f"streams must be 'eager', not {streams!r}; the host driver runs work at once")
         total = sizes.round_down(sizes.parse_size(memory, name="memory"), self.granularity)
         if not total:
-            raise ValueError(f"memory must be at least the granularity {sizes.format_size(self.granularity)}")
+            least = sizes.format_size(self.granularity)
+            raise SizeError(f"memory must be at least the granularity of {least}, not {memory!r}")
         self._backing = _backing(backing)
         self.backing = self._backing.name
         self._lock = threading.Lock()
@@ -112,7 +114,7 @@ class HostState:
 def _granularity(value: sizes.Size) -> int:
     found = sizes.parse_size(value, name="granularity")
     if found < PLAIN_UNIT or found & (found - 1):
-        raise ValueError(f"granularity must be a power of two from 4 KiB, not {value!r}")
+        raise SizeError(f"granularity must be a power of two from 4 KiB, not {value!r}")
     return found
 
 
