@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .errors import LaunchError
 
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "int32": np.dtype(np.int32),
+    "int64": np.dtype(np.int64),
+}
 Array = Any
 """A numpy.ndarray on the CPU, a cupy.ndarray on a GPU."""
 
@@ -36,12 +44,14 @@ def view(
     first must be packed, because kernels step over it as one. Raises LaunchError that names ``name``.
     """
     _check_device(name, array, arch)
-    if array.dtype.name != dtype:
+    if array.dtype != DTYPES[dtype]:
         raise LaunchError(f"{name} must be {dtype}, not {array.dtype.name}; convert it with astype")
-    if len(array.shape) != len(shape) or any(w not in (None, h) for w, h in zip(shape, array.shape, strict=True)):
+    if not _fits(array.shape, shape):
         wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise LaunchError(f"{name} must have shape [{wanted}], not {list(array.shape)}")
     checked = ArrayView(_address(array), array.shape, _strides(name, array))
+    if checked.address % array.itemsize:
+        raise LaunchError(f"{name} begins at {checked.address:#x}, not at a multiple of {array.itemsize}; copy it")
     if writable:
         _check_writable(name, array, checked)
     return checked
@@ -54,8 +64,16 @@ def _check_device(name: str, array: Array, arch: str) -> None:
         raise LaunchError(f"{name} must be a CuPy array where kernels run on a GPU, not {type(array).__name__}")
 
 
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    if len(shape) != len(wanted):
+        return False
+    return all(want is None or have == want for have, want in zip(shape, wanted, strict=True))
+
+
 def _address(array: Array) -> int:
-    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+    if isinstance(array, np.ndarray):
+        return int(array.__array_interface__["data"][0])
+    return int(array.data.ptr)
 
 
 def _strides(name: str, array: Array) -> tuple[int, ...]:
@@ -63,13 +81,13 @@ def _strides(name: str, array: Array) -> tuple[int, ...]:
     packed, strides = 1, []
     for axis in reversed(range(array.ndim)):
         stride, left = divmod(array.strides[axis], array.itemsize)
-        extent = array.shape[axis]
+        extent, may_lie_apart = array.shape[axis], axis == 0 and array.ndim > 1
         if extent <= 1:
             stride = packed
-        elif left or (axis > 0 and stride != packed):
+        elif left or (stride != packed and not may_lie_apart):
             raise LaunchError(
-                f"{name} must be packed behind its first axis, but axis {axis} has a stride of "
-                f"{array.strides[axis]} bytes; copy it with ascontiguousarray"
+                f"{name} must be packed{' behind its first axis' if array.ndim > 1 else ''}, but axis {axis} has "
+                f"a stride of {array.strides[axis]} bytes; copy it with ascontiguousarray"
             )
         strides.append(stride)
         packed *= extent

@@ -20,9 +20,7 @@ class Kernel(Protocol):
     def parameters(self) -> tuple[Parameter, ...]:
         """The kernel's own parameter table."""
 
-    def launch(
-        self, target: Target, grid: Extent, block: Extent, arguments: Sequence[Argument], stream: int
-    ) -> None:
+    def launch(self, target: Target, grid: Extent, block: Extent, arguments: Sequence[Argument], stream: int) -> None:
         """Start it with arguments that fit the table."""
 
 
@@ -38,8 +36,8 @@ def launch_checked(
 ) -> None:
     """Check ``arguments`` against the kernel's table and launch it on ``stream``, in the target's own order.
 
-    A grid with an extent of 0 launches nothing (drivers and wrappers disagree about it: CuPy makes 1 of 0). ``keepalive``
-    is held until the kernel has run. Raises LaunchError for a mismatch, and what ``target.fault`` returns for a fault.
+    A grid with an extent of 0 launches nothing (CuPy would make 1 of the 0). ``keepalive`` is held until the kernel has
+    run. Raises LaunchError for a mismatch, and what ``target.fault`` returns for a fault.
     """
     if 0 in grid:
         return

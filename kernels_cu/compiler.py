@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from .errors import CompileError, CompilerMissingError
@@ -59,7 +59,7 @@ def find_compiler() -> Compiler:
     return _find_compiler(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _find_compiler(chosen: str, path: str) -> Compiler:  # noqa: ARG001 - a part of the cache's key
     refused: list[str] = []
     for command in _candidates(chosen):

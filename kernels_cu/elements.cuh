@@ -33,6 +33,6 @@ __device__ inline void from_float(float x, bfloat16* to) { to->bits = ptx_bfloat
 // The widest load or store of one thread is 16 bytes: that many elements of type T, neighbours in memory.
 template <typename T>
 struct alignas(16) Vector {
-    static constexpr int SIZE = 16 / sizeof(T);
+    enum { SIZE = 16 / sizeof(T) };
     T element[SIZE];
 };

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from .cache import content_key, fetch
 from .compiler import FLAGS, Compiler, find_compiler, write_source
+from .constants import Constants, define
 from .progress import announced
 from .source import HOST, host_source
 
 RUNTIME_SOURCES = ("arena.cpp", "block.cpp", "faults.cpp", "launch.cpp", "switch.cpp")
-Constants = Mapping[str, int | str]
-"""The -D constants that a kernel is compiled with."""
-
-
-def define(constants: Constants) -> tuple[str, ...]:
-    """The options that set ``constants``, in the order of their names."""
-    return tuple(f"-D{name}={value}" for name, value in sorted(constants.items()))
 
 
 def build_runtime() -> Path:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
+from .constants import Constants
 from .errors import CompileError, KernelError
-from .host_build import Constants, build_kernel, build_runtime
-from .host_run import ORDERS, SCHEDULES, HostRun
+from .host_build import build_kernel, build_runtime
+from .host_run import ORDERS, SCHEDULES, host_run_of
 from .parameters import Argument, Parameter, pack_arguments
-from .target import SchedulesThreads, Target
+from .target import Target
 
 _Extent = tuple[int, int, int]
 _DONE, _FAULT, _STACK_OVERFLOW, _DEADLOCK = range(4)
@@ -45,10 +46,15 @@ class HostKernel:
         self._launch = _open(build_runtime()).pagewalk_launch
 
     def launch(
-        self, target: Target, grid: _Extent, block: _Extent, arguments: Sequence[Argument], stream: int  # noqa: ARG002
+        self,
+        target: Target,
+        grid: _Extent,
+        block: _Extent,
+        arguments: Sequence[Argument],
+        stream: int,  # noqa: ARG002
     ) -> None:
         """Run the kernel now. Raises target.fault(...) for a fault, KernelError for threads that cannot go on."""
-        run = target.host_run if isinstance(target, SchedulesThreads) else HostRun()
+        run = host_run_of(target)
         options = _Options(SCHEDULES.index(run.schedule), ORDERS.index(run.order), run.threads)
         extents, result = ctypes.c_uint * 3, _Result()
         status = self._launch(
@@ -72,7 +78,7 @@ class HostKernel:
         return f"{self.name}: the system has no memory for the stacks of its threads; free some, or use fewer threads"
 
 
-@lru_cache(maxsize=None)
+@cache
 def _open(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))

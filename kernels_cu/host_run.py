@@ -36,3 +36,12 @@ class HostRun:
             raise LaunchError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
         if self.threads < 1:
             raise LaunchError(f"threads must be at least 1, not {self.threads}")
+
+
+def host_run_of(target: object) -> HostRun:
+    """How a target wants its threads run: its attribute ``host_run``, or as they come."""
+    chosen: HostRun | None = getattr(target, "host_run", None)
+    return chosen or _AS_THEY_COME
+
+
+_AS_THEY_COME = HostRun()

@@ -9,6 +9,7 @@ import numpy as np
 from . import loader
 from .arrays import Array, view
 from .checked_launch import launch_checked
+from .constants import constants_of
 from .errors import LaunchError
 from .paged_kv import PagedKV
 from .target import Target
@@ -19,26 +20,24 @@ MOST_SEQUENCES = 65535
 """The y extent of a grid ends here."""
 
 
-def append_kv(
-    target: Target, kv: PagedKV, key: Array, value: Array, slots: Array, *, stream: int = 0
-) -> None:
+def append_kv(target: Target, kv: PagedKV, key: Array, value: Array, slots: Array, *, stream: int = 0) -> None:
     """Write the K and V of T new tokens to their slots of one layer.
 
-    ``key`` and ``value`` [T, Hkv, D] of kv.dtype, whose tokens may lie apart; ``slots`` int64 [T] is block * block_size +
-    slot for each token, and a negative one skips its token. T = 0 launches nothing. Two tokens with one slot leave
+    ``key`` and ``value`` [T, Hkv, D] of kv.dtype, whose tokens may lie apart; ``slots`` int64 [T] is
+    block * block_size + slot for each token, and a negative one skips its token. T = 0 launches nothing. Two tokens with one slot leave
     either's values there. Raises LaunchError for arguments that do not fit, target.fault(...) for memory that is not.
     """
-    tokens = view("slots", slots, target.arch, "int64", (None,)).shape[0]
+    places = view("slots", slots, target.arch, "int64", (None,))
+    (tokens,) = places.shape
     shape = (tokens, kv.kv_heads, kv.head_dim)
     new_key = view("key", key, target.arch, kv.dtype, shape)
     new_value = view("value", value, target.arch, kv.dtype, shape)
-    slots_view = view("slots", slots, target.arch, "int64", (None,))
     arguments = (
         np.uint64(kv.key),
         np.uint64(kv.value),
         np.uint64(new_key.address),
         np.uint64(new_value.address),
-        np.uint64(slots_view.address),
+        np.uint64(places.address),
         np.int64(new_key.row_stride),
         np.int64(new_value.row_stride),
         np.int64(kv.block_stride),
@@ -48,7 +47,7 @@ def append_kv(
         np.int32(kv.kv_heads),
     )
     threads = min(MOST_APPEND_THREADS, -(-kv.kv_heads * kv.head_dim // WARP) * WARP)
-    kernel = loader.load("append_kv", constants(kv), target.arch)
+    kernel = loader.load("append_kv", constants_of(kv), target.arch)
     launch_checked(
         target, kernel, (tokens, 1, 1), (threads, 1, 1), arguments, stream=stream, keepalive=(key, value, slots)
     )
@@ -100,7 +99,7 @@ def paged_attention_simple(
         np.int32(query_heads // kv.kv_heads),
         np.float32(_scale_log2(scale, kv.head_dim)),
     )
-    kernel = loader.load("paged_attention_simple", constants(kv), arch)
+    kernel = loader.load("paged_attention_simple", constants_of(kv), arch)
     launch_checked(
         target,
         kernel,
@@ -110,11 +109,6 @@ def paged_attention_simple(
         stream=stream,
         keepalive=(query, block_tables, lengths, out),
     )
-
-
-def constants(kv: PagedKV) -> dict[str, int | str]:
-    """What a kernel is compiled for. hnd and nhd are one build: they differ in their strides alone."""
-    return {"ELEMENT": kv.dtype, "HEAD_DIM": kv.head_dim, "LAYOUT_VLLM": int(kv.layout == "vllm")}
 
 
 def _scale_log2(scale: float | None, head_dim: int) -> float:

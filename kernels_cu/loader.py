@@ -6,11 +6,11 @@ import threading
 from pathlib import Path
 
 from .checked_launch import Kernel
-from .host_build import Constants
+from .constants import Constants
 from .host_kernel import HostKernel
 from .source import PACKAGE
 
-_loaded: dict[tuple[Path, tuple[tuple[str, int | str], ...], str], Kernel] = {}
+_loaded: dict[tuple[str | Path, tuple[tuple[str, int | str], ...], str], Kernel] = {}
 _lock = threading.Lock()
 
 
@@ -20,10 +20,10 @@ def load(source: str | Path, constants: Constants, arch: str) -> Kernel:
     ``source`` is the name of one of the package's kernels ("append_kv") or the path of a .cu file; the kernel has the
     file's name. Raises CompilerMissingError or CompileError.
     """
-    path = source if isinstance(source, Path) else PACKAGE / f"{source}.cu"
-    key = (path, tuple(sorted(constants.items())), arch)
+    key = (source, tuple(sorted(constants.items())), arch)
     with _lock:
         if key not in _loaded:
+            path = source if isinstance(source, Path) else PACKAGE / f"{source}.cu"
             _loaded[key] = _compile(path, constants, arch)
         return _loaded[key]
 

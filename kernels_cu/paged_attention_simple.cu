@@ -50,6 +50,13 @@ __device__ inline float score_of(const float* query, const PagedKV& kv, int64 ro
     return score;
 }
 
+// sum over the tokens of a pass of weight * V, for one element of the output; `v` is that element of slot 0 of block 0.
+__device__ inline float weighted_sum(const float* weight, const int64* value_at, int tokens, const Element* v) {
+    float sum = 0;
+    for (int t = 0; t < tokens; t++) sum += weight[t] * to_float(v[value_at[t]]);
+    return sum;
+}
+
 extern "C" __global__ void __launch_bounds__(LANES) paged_attention_simple(
     Element* out,               // [B, Hq, D], the rows of a sequence out_stride apart
     const Element* query,       // [B, Hq, D], the rows of a sequence query_stride apart
@@ -104,13 +111,10 @@ extern "C" __global__ void __launch_bounds__(LANES) paged_attention_simple(
         __syncwarp();  // weights and places are written: from here lanes own output elements
 
         const int tokens = length - first < LANES ? length - first : LANES;
-        for (int j = 0; j < OWNED; j++) sums[j] *= shrink;
-        for (int t = 0; t < tokens; t++) {
-            const Element* v = kv.value + value_at[t];
-            for (int j = 0; j < OWNED; j++) {
-                const int d = lane + j * LANES;
-                if (d < HEAD_DIM) sums[j] += weight[t] * to_float(v[value_step(kv, d)]);
-            }
+        for (int j = 0; j < OWNED; j++) {
+            const int d = lane + j * LANES;
+            if (d >= HEAD_DIM) break;  // guard: the last elements are fewer than the lanes
+            sums[j] = sums[j] * shrink + weighted_sum(weight, value_at, tokens, kv.value + value_step(kv, d));
         }
         __syncwarp();  // all have read: the next pass may write
     }
@@ -120,6 +124,7 @@ extern "C" __global__ void __launch_bounds__(LANES) paged_attention_simple(
     Element* out_of_head = out + sequence * out_stride + head * HEAD_DIM;
     for (int j = 0; j < OWNED; j++) {
         const int d = lane + j * LANES;
-        if (d < HEAD_DIM) from_float(sums[j] * inverse, &out_of_head[d]);
+        if (d >= HEAD_DIM) break;  // guard, as above
+        from_float(sums[j] * inverse, &out_of_head[d]);
     }
 }

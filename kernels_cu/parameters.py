@@ -20,7 +20,7 @@ _NAMES = {"p": "an address", "u": "an unsigned integer", "i": "a signed integer"
 class Parameter:
     """One parameter: its place and size in bytes, and its kind where the compiler tells it.
 
-    ``kind``: "p" address, "i" signed, "u" unsigned integer, "f" floating point; None if not known (a cubin has sizes only).
+    ``kind``: "p" address, "i" signed, "u" unsigned integer, "f" floating point; None if not known: a cubin has sizes.
     """
 
     offset: int
@@ -41,7 +41,7 @@ def check_arguments(name: str, parameters: Sequence[Parameter], arguments: Seque
                 f"but the kernel's parameter has {parameter.size}"
             )
         if parameter.kind in _KINDS_OF and argument.dtype.kind != _KINDS_OF[parameter.kind]:
-            raise LaunchError(f"{name}: argument {i} is {argument.dtype}, but the kernel takes {_NAMES[parameter.kind]}")
+            raise LaunchError(f"{name}: argument {i} is {argument.dtype}, not {_NAMES[parameter.kind]}")
 
 
 def pack_arguments(parameters: Sequence[Parameter], arguments: Sequence[Argument]) -> bytes:

@@ -7,7 +7,7 @@ look at included files), and no include path has to exist where the text is comp
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from .errors import CompileError
@@ -18,13 +18,13 @@ _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 _ONCE = re.compile(r"\s*#\s*pragma\s+once")
 
 
-@lru_cache(maxsize=None)
+@cache
 def gpu_source(path: Path) -> str:
     """The text of a kernel for NVRTC."""
     return "".join(_expand(path, set()))
 
 
-@lru_cache(maxsize=None)
+@cache
 def host_source(path: Path) -> str:
     """The text of a kernel for a C++ compiler: after the host's headers, and followed by its table."""
     seen: set[Path] = set()
@@ -54,7 +54,7 @@ def _find(name: str, includer: Path) -> Path:
     for folder in (includer.parent, PACKAGE):
         if (folder / name).is_file():
             return (folder / name).resolve()
-    raise CompileError(f"{includer.name} includes {name}, which is neither beside it nor in {PACKAGE}; reinstall pagewalk")
+    raise CompileError(f"{includer.name} includes {name}, but {PACKAGE} has no such file; reinstall pagewalk")
 
 
 def _read(path: Path) -> str:

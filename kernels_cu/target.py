@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from .errors import KernelFault
 from .host_run import HostRun
@@ -23,15 +23,11 @@ class Target(Protocol):
         """Return the error for a kernel that touched ``address`` without the right to."""
 
 
-@runtime_checkable
-class SchedulesThreads(Protocol):
-    """A target that also says how the CPU runs a kernel's threads."""
-
-    host_run: HostRun
-
-
 class HostTarget:
-    """The smallest target: kernels run on the CPU at once, whatever the stream."""
+    """The smallest target: kernels run on the CPU at once, whatever the stream.
+
+    Any target may have an attribute ``host_run``, which says how the CPU runs a kernel's threads.
+    """
 
     arch = "host"
 

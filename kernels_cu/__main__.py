@@ -1,0 +1,76 @@
+"""python -m kernels_cu: what the compiler made of the kernels."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .constants import constants_for
+from .errors import KernelError
+from .nvrtc import nvrtc_version
+from .paged_kv import ELEMENT_BYTES, LAYOUTS
+from .report import ARCHS, KERNELS, Resources, report
+
+EXAMPLE = "\b\nExample:\n  python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Kernels in plain CUDA C for a paged KV cache."""
+
+
+@main.command("report", epilog=EXAMPLE)
+@click.option("--dtype", type=click.Choice(list(ELEMENT_BYTES)), default="bfloat16", show_default=True)
+@click.option("--head-dim", type=click.IntRange(8, 256), default=128, show_default=True, help="A multiple of 8.")
+@click.option("--layout", type=click.Choice(LAYOUTS), default="hnd", show_default=True)
+@click.option("--arch", "archs", multiple=True, default=ARCHS, show_default=True, help="May be given again.")
+@click.option("--kernel", "kernels", multiple=True, type=click.Choice(KERNELS), default=KERNELS, help="All if none.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def report_command(
+    dtype: str, head_dim: int, layout: str, archs: tuple[str, ...], kernels: tuple[str, ...], as_json: bool
+) -> None:
+    """Registers, spills, stack, shared memory and parameters of each kernel, from NVRTC's cubin."""
+    if head_dim % 8:
+        raise click.BadParameter(f"{head_dim} is not a multiple of 8", param_hint="--head-dim")
+    try:
+        version = nvrtc_version()
+        found = list(report(constants_for(dtype, head_dim, layout), archs, kernels))
+    except KernelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    if as_json:
+        print(json.dumps({"schema": 1, "nvrtc": version, "kernels": [row.row() for row in found]}, indent=2))
+    else:
+        print(
+            f"NVRTC {version}, {dtype}, head_dim {head_dim}, {layout}; no driver, no device: the cubin that a GPU would load"
+        )
+        Console().print(_table(found))
+
+
+def _table(found: list[Resources]) -> Table:
+    table = Table(box=box.SIMPLE)
+    table.add_column("kernel", no_wrap=True)
+    table.add_column("arch", no_wrap=True)
+    for column in ("registers", "spills", "stack", "shared", "parameters"):
+        table.add_column(column, justify="right")
+    for row in found:
+        last = row.parameters[-1]
+        table.add_row(
+            row.kernel,
+            row.arch,
+            str(row.registers),
+            f"{row.spills} B",
+            f"{row.stack} B",
+            f"{row.shared} B",
+            f"{len(row.parameters)} in {last.offset + last.size} B",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m kernels_cu")
