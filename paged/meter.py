@@ -27,7 +27,7 @@ class Meter:
     _running_low: int
     _running_high: int
 
-    def __init__(self, budget: int, timeline: Timeline | None = None, probe: Callable[[], int] | None = None) -> None:
+    def __init__(self, budget: int, timeline: Timeline | None = None, probe: Callable[[], float] | None = None) -> None:
         self.budget = budget
         self.timeline = Timeline() if timeline is None else timeline
         self.now = 0.0

@@ -15,7 +15,13 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 DEFAULT_RATE = 19_366 / 3_502
-"""Requests a second where a workload has no arrival times of its own: the mean rate of azure_conv 2023."""
+"""Requests a second for a trace without arrival times: the mean rate of azure_conv 2023."""
+
+GENERATED_RATE = 30.0
+"""Requests a second of a generated workload: what one H100 can serve of it if memory is used well."""
+
+GENERATED_REQUESTS = 2_000
+"""How many requests a generated workload has if no number is given."""
 
 PROMPT_QUANTILES = {0.0: 2, 0.25: 396, 0.5: 1020, 0.75: 1189, 0.9: 2734, 0.99: 4142, 1.0: 14_050}
 OUTPUT_QUANTILES = {0.0: 7, 0.25: 85, 0.5: 129, 0.75: 395, 0.9: 424, 0.99: 601, 1.0: 1_000}
@@ -90,7 +96,7 @@ def draw(quantiles: Mapping[float, int], count: int, generator: np.random.Genera
     return lengths
 
 
-def generate(count: int = 2_000, *, rate: float = DEFAULT_RATE, seed: int = 0) -> Workload:
+def generate(count: int = GENERATED_REQUESTS, *, rate: float = GENERATED_RATE, seed: int = 0) -> Workload:
     """A workload of ``count`` requests with the lengths of azure_conv 2023 and Poisson arrivals of ``rate`` a second.
 
     Prompts and outputs are drawn independently. The same arguments give the same workload. Raises TraceError.

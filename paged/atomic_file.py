@@ -1,0 +1,43 @@
+"""Write a file whole or not at all: into a temporary one beside it, which then takes its place."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let ``write`` fill a temporary file in the same folder, then put it at ``path``. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            write(out)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def check_writable(path: Path, *sources: Path) -> None:
+    """Raise ValueError now if ``path`` cannot be written later, or is one of the ``sources``."""
+    for source in sources:
+        if path.resolve() == source.resolve():
+            raise ValueError(f"{path} is the trace itself; name another file for the output")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: the folder {path.parent} is not there; make it first")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise ValueError(f"{path}: cannot be written; check its permissions")
+
+
+def _umask() -> int:
+    """The permissions that new files do not get; it can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,187 @@
+"""python -m paged replay: how virtual and physical memory grow under a request trace, policy by policy."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import vmm
+
+from ..atomic_file import check_writable, write_atomically
+from ..driver_costs import SETS, driver_costs
+from ..policies import POLICIES
+from ..replay import Run, load_workload, report_of, run_all
+from ..replay_chart import FORMATS, plot
+from ..replay_options import Options
+from ..replay_processes import ReplayError
+from ..replay_report import Report
+from ..replay_setup import describe_budget, prepare
+from ..replay_table import conclusion, driver_time_source, table
+from ..scheduler import SchedulerError
+
+STDOUT = "-"
+_PIPE_WIDTH = 120
+
+_EPILOG = """\b
+Examples:
+  python -m paged replay --plot growth.png
+  python -m paged replay azure_conv_2023.csv --model llama-3-8b --gpu-memory 80GiB --json out.json
+  python -m paged replay trace.jsonl --policy paged-vmm --policy static --rate-scale 4 --limit 2000
+"""
+
+
+def _option(flag: str, kind: Any, text: str, **settings: Any) -> Callable[[Any], Any]:
+    """An option for the field of Options of the same name; the help shows that field's default."""
+    default = _DEFAULTS[flag.strip("-").replace("-", "_")]
+    shown = "" if default is None else f" [{default:g}]" if isinstance(default, float) else f" [{default}]"
+    return click.option(flag, type=kind, help=text + shown, **settings)
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("trace", required=False, type=click.Path())
+@_option("--model", str, "A preset, a Hugging Face name, or the path of a config.json.")
+@_option("--kv-cache-dtype", str, "Type of K and V: auto (the model's own), bfloat16, float16 or float32.")
+@click.option("--policy", "policies", multiple=True, metavar="NAME", help=f"Repeatable: {', '.join(POLICIES)}; or all.")
+@_option("--gpu-memory", str, "Memory of the GPU; what is free on a real one, 80 GiB on the host.", metavar="SIZE")
+@_option("--gpu-memory-utilization", float, "Fraction of it to use.")
+@_option("--activation-memory", str, "Set aside for activations.", metavar="SIZE")
+@_option("--max-model-len", int, "Longest prompt and output together; by default the model's own.")
+@_option("--max-num-seqs", int, "Most sequences that run at once.")
+@_option("--max-num-batched-tokens", int, "Most tokens computed in one step.")
+@_option("--block-size", int, "Tokens a KV block.")
+@_option("--chunk", str, "One physical allocation; by default the driver's granularity.", metavar="SIZE")
+@_option("--order", str, "block: contiguous over all layers; layer: a plane or span a layer.")
+@_option("--reserve", float, "Empty rows that paged-vmm keeps mapped, as a fraction of those in use.")
+@_option("--rate", float, "Requests a second of a workload without arrival times.")
+@_option("--rate-scale", float, "Divides the gaps between arrivals.")
+@_option("--limit", int, "Take the first so many requests; without a trace, make so many (2,000 by default).")
+@_option("--seed", int, "Seed of all that is drawn.")
+@_option("--driver", str, "cuda or host; by default the real one where there is one.")
+@_option("--backing", str, "Of the host driver: none (rules without bytes) or memory.")
+@_option("--driver-costs", str, f"Cost of driver calls on the host: {', '.join(SETS)}, or a file.", metavar="NAME|FILE")
+@_option("--flops", float, "Roofline: operations a second.")
+@_option("--bandwidth", float, "Roofline: bytes a second.")
+@_option("--step-overhead", float, "Roofline: seconds a step.")
+@click.option("--processes", type=click.IntRange(1), help="So many policies run side by side; by default one a CPU.")
+@click.option("--json", "json_path", metavar="FILE", help="Write the report as JSON; - is standard output.")
+@click.option("--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
+def replay(
+    trace: str | None, processes: int | None, json_path: str | None, plot_path: str | None, **given: Any
+) -> None:
+    """Compare how virtual and physical memory grow under a request trace.
+
+    TRACE is an Azure CSV, a Mooncake JSONL or a CSV with lengths; without one, a workload is made from published
+    quantiles. Continuous batching is simulated to the step, and the real allocators serve it, policy by policy.
+    """
+    with _one_line_errors():
+        options = Options(**{name: value for name, value in given.items() if value not in (None, ())})
+        _check_outputs(trace, json_path, plot_path)
+        setup = prepare(options)
+        run = Run(setup, load_workload(trace, options), driver_costs(options.driver_costs))
+    console = _console(json_path)
+    _introduce(console, run)
+    with _one_line_errors():
+        with _progress(run) as progress:
+            results = run_all(run, processes or len(os.sched_getaffinity(0)), progress)
+        report = report_of(run, run.workload, results)
+        _write(report, json_path, plot_path)
+    _conclude(console, report, run, plot_path)
+
+
+def _console(json_path: str | None) -> Console:
+    """Where the text goes: standard output, unless the JSON goes there."""
+    stream = sys.stderr if json_path == STDOUT else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else _PIPE_WIDTH)
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Bad usage ends with status 2, a run that failed with 1; both say why in one line."""
+    try:
+        yield
+    except (ValueError, vmm.DriverMissingError) as error:
+        _exit(error, 2)
+    except (ReplayError, SchedulerError, vmm.VmmError, MemoryError, OSError) as error:
+        _exit(error, 1)
+
+
+def _exit(error: BaseException, status: int) -> NoReturn:
+    click.echo(f"error: {' '.join(str(error).split()) or type(error).__name__}", err=True)
+    sys.exit(status)
+
+
+def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | None) -> None:
+    """Find what cannot be written before anything runs."""
+    paths = [Path(path) for path in (json_path, plot_path) if path is not None and path != STDOUT]
+    for path in paths:
+        check_writable(path, *([Path(trace)] if trace is not None else []))
+    if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
+        raise ValueError(f"{paths[0]} is named for the JSON and for the picture; give each a file of its own")
+    if plot_path is not None and Path(plot_path).suffix[1:].lower() not in FORMATS:
+        raise ValueError(f"{plot_path}: a picture is written as {', '.join(FORMATS)}; end the name with one of them")
+
+
+def _introduce(console: Console, run: Run) -> None:
+    """On what, with which budget, and which workload."""
+    setup, load = run.setup, run.workload
+    console.print(f"Driver {setup.driver}, device {setup.device_name}, backing {setup.backing}")
+    console.print(f"{setup.model.name}: {setup.spec}; {describe_budget(setup)}")
+    lengths = load.lengths()
+    console.print(
+        f"{load.name}: {len(load):,} requests in {load.arrival_s[-1]:,.0f} s; prompts of {lengths['prompt']['p50']:,} "
+        f"tokens (median; at most {lengths['prompt']['max']:,}), outputs of {lengths['output']['p50']:,} "
+        f"(at most {lengths['output']['max']:,})"
+    )
+    for note in load.notes:
+        console.print(f"note: {note}")
+
+
+@contextlib.contextmanager
+def _progress(run: Run) -> Iterator[Callable[[str, int], None] | None]:
+    """A bar a policy on a terminal; nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description:<15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        total = len(run.workload)
+        tasks = {name: bars.add_task(name, total=total, start=False) for name in run.setup.options.policies}
+
+        def tell(name: str, done: int) -> None:
+            if not bars.tasks[tasks[name]].started:
+                bars.start_task(tasks[name])
+            bars.update(tasks[name], completed=done)
+
+        yield tell
+
+
+def _write(report: Report, json_path: str | None, plot_path: str | None) -> None:
+    if plot_path is not None:
+        plot(report, plot_path)
+    if json_path == STDOUT:
+        click.echo(report.json_text(), nl=False)
+    elif json_path is not None:
+        write_atomically(Path(json_path), lambda out: out.write(report.json_text().encode()))
+
+
+def _conclude(console: Console, report: Report, run: Run, plot_path: str | None) -> None:
+    console.print()
+    console.print(table(report))
+    real = run.setup.driver != "host"
+    costs = "measured" if real else f"by the published costs {run.costs.name!r} ({run.costs.source})"
+    console.print(driver_time_source(report, costs))
+    if plot_path is not None:
+        console.print(f"The picture is in {plot_path}.")
+    console.print(conclusion(report))

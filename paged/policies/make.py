@@ -1,0 +1,26 @@
+"""Make a policy by its name, on a device, for a setup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmm import Device
+
+from . import check_policy
+from .grow_copy import GrowCopy
+from .policy import Policy
+from .static import Static
+
+if TYPE_CHECKING:
+    from ..replay_setup import Setup
+
+
+def make_policy(name: str, device: Device, setup: Setup) -> Policy:
+    """The policy called ``name`` within the setup's budget. Raises ValueError for an unknown name."""
+    check_policy(name)
+    token_bytes, longest = setup.model.token_bytes, setup.limits.max_model_len
+    if name == "static":
+        return Static(device, setup.budget, token_bytes=token_bytes, max_model_len=longest)
+    if name == "grow-copy":
+        return GrowCopy(device, setup.budget, token_bytes=token_bytes, max_model_len=longest)
+    raise NotImplementedError(name)

@@ -1,0 +1,146 @@
+"""Replay a workload against policies of memory: the same arrivals, the same budget, the real allocators."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import vmm
+
+from .driver_calls import DriverCalls
+from .driver_costs import DriverCosts, driver_costs
+from .meter import Meter
+from .policies.make import make_policy
+from .replay_options import Options
+from .replay_processes import run_in_processes
+from .replay_report import PolicyResult, Report, result_of
+from .replay_setup import Setup, prepare
+from .simulation import Simulation
+from .trace_reader import read_trace
+from .workload import DEFAULT_RATE, GENERATED_RATE, GENERATED_REQUESTS, Workload, generate
+
+Progress = Callable[[str, int], None]
+"""Told from time to time which policy has dealt with how many requests."""
+
+
+def replay(
+    trace: str | Path | Workload | None = None,
+    options: Options | None = None,
+    *,
+    processes: int = 1,
+    measure: bool = False,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> Report:
+    """Run ``trace`` (a file, a Workload, or None for a generated one) through every policy of the options.
+
+    ``changes`` are fields of Options by name: ``replay("trace.csv", model="llama-3-8b", gpu_memory="80 GiB")``. With
+    ``processes`` above 1 the policies run side by side, each in a process of its own, wherever they do not share one
+    memory (the host driver with backing "none"); a script that asks for that must guard its main, as multiprocessing
+    demands. ``measure`` adds to each timeline what the driver or the operating system says is in use.
+
+    Raises ValueError for options and traces that make no sense, ReplayError if a policy's process fails, and
+    SchedulerError or vmm's errors if a policy does.
+    """
+    setup = prepare(dataclasses.replace(options or Options(), **changes))
+    costs = driver_costs(setup.options.driver_costs)
+    workload = load_workload(trace, setup.options)
+    run = Run(setup, dataclasses.replace(workload, hash_ids=None), costs, measure)
+    return report_of(run, workload, run_all(run, processes, progress))
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What every policy is given: plain data that can go to another process."""
+
+    setup: Setup
+    workload: Workload
+    costs: DriverCosts
+    measure: bool = False
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the policies would take the same memory if they ran side by side."""
+        return self.setup.driver != "host" or self.setup.backing == "memory"
+
+
+def load_workload(trace: str | Path | Workload | None, options: Options) -> Workload:
+    """The workload that a replay runs: read or made, cut to ``limit``, its gaps divided by ``rate_scale``."""
+    if trace is None:
+        count = GENERATED_REQUESTS if options.limit is None else options.limit
+        rate = GENERATED_RATE if options.rate is None else options.rate
+        return generate(count, rate=rate, seed=options.seed).scaled(options.rate_scale)
+    if not isinstance(trace, Workload):
+        trace = read_trace(trace, rate=DEFAULT_RATE if options.rate is None else options.rate, seed=options.seed)
+    if options.limit is not None:
+        trace = trace.first(options.limit)
+    return trace.scaled(options.rate_scale)
+
+
+def run_all(run: Run, processes: int = 1, progress: Progress | None = None) -> dict[str, PolicyResult]:
+    """A result for each policy, in the order of the options."""
+    policies = run.setup.options.policies
+    if processes > 1 and len(policies) > 1 and not run.shares_memory:
+        return run_in_processes(run_policy, run, policies, processes, progress)
+    return {name: run_policy(run, name, progress) for name in policies}
+
+
+def run_policy(run: Run, name: str, progress: Progress | None = None) -> PolicyResult:
+    """Serve the whole workload with one policy, on a device of its own."""
+    setup = run.setup
+    calls = setup.open_driver()
+    with vmm.Device(0, driver=calls.api) as device:
+        calls.clear()
+        meter = Meter(setup.budget, probe=_probe(device, calls) if run.measure else None)
+        policy = make_policy(name, device, setup)
+        with contextlib.closing(policy):
+            simulation = Simulation(run.workload, policy, setup.limits, setup.roofline, meter)
+            simulation.run((lambda done: progress(name, done)) if progress else None)
+        counts = calls.counts()
+        if calls.timed:
+            return result_of(simulation, counts, calls.seconds, ())
+        return result_of(simulation, counts, run.costs.seconds(counts), tuple(run.costs.missing(counts)))
+
+
+def _probe(device: vmm.Device, calls: DriverCalls) -> Callable[[], float]:
+    """What the operating system counts behind the host driver, or what the real driver says is in use since now."""
+    if calls.timed:
+        before = device.memory_info().free
+        return lambda: float(before - device.memory_info().free)
+    committed = calls.api.committed_bytes
+    return lambda: float("nan") if committed(0) is None else float(committed(0))
+
+
+def report_of(run: Run, workload: Workload, results: dict[str, PolicyResult]) -> Report:
+    """Everything in one place, the options as they were resolved."""
+    setup, options = run.setup, run.setup.options
+    resolved = {
+        **dataclasses.asdict(options),
+        "model": setup.model.name,
+        "driver": setup.driver,
+        "backing": setup.backing,
+        "gpu_memory": setup.memory,
+        "activation_memory": options.activation_bytes(),
+        "weight_bytes": setup.model.weight_bytes,
+        "budget_bytes": setup.budget,
+        "token_bytes": setup.model.token_bytes,
+        "max_model_len": setup.limits.max_model_len,
+        "chunk": setup.chunk,
+        "driver_costs": "measured" if setup.driver != "host" else run.costs.name,
+    }
+    return Report(
+        trace=workload.name,
+        requests=len(workload),
+        model=setup.model.name,
+        driver=setup.driver,
+        device=setup.device_name,
+        backing=setup.backing,
+        budget=setup.budget,
+        options=resolved,
+        lengths=workload.lengths(),
+        notes=workload.notes,
+        policies=results,
+    )

@@ -1,0 +1,146 @@
+"""From options to everything that a run needs: device, model, budget, bounds of a batch, roofline."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import vmm
+from vmm import format_size, round_down
+
+from .driver_calls import DriverCalls
+from .models import model as find_model
+from .replay_options import DEFAULT_GPU_MEMORY, Options
+from .roofline import Roofline
+from .scheduler import Limits
+from .spec import KVSpec, ModelSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """One replay, ready to run; plain data that can go to another process.
+
+    ``driver``, ``device_name`` and ``backing`` say on what, ``memory`` is the GPU's in bytes and ``budget`` what is
+    left of it for KV, ``chunk`` the size of a physical allocation.
+    """
+
+    options: Options
+    model: ModelSpec
+    driver: str
+    device_name: str
+    backing: str
+    memory: int
+    budget: int
+    chunk: int
+    limits: Limits
+    roofline: Roofline
+
+    @property
+    def spec(self) -> KVSpec:
+        """The model's one group of layers."""
+        return self.model.groups[0]
+
+    def open_driver(self) -> DriverCalls:
+        """The driver, fresh if it is the host's, with its calls counted (and timed if it is real)."""
+        if self.driver == "host":
+            return DriverCalls(vmm.HostDriver(memory=self.memory, backing=self.backing))
+        with vmm.Device(0, driver=self.driver) as device:
+            return DriverCalls(device.driver.api, timed=True)
+
+
+def prepare(options: Options) -> Setup:
+    """Look at everything before anything runs. Raises ValueError and vmm's errors, each with the remedy."""
+    model = find_model(options.model, options.kv_cache_dtype)
+    if len(model.groups) > 1:
+        raise ValueError(f"{model.name} keeps different KV in {len(model.groups)} groups of layers; replay takes one")
+    limits = Limits(_max_model_len(options, model), options.max_num_seqs, options.max_num_batched_tokens)
+    roofline = Roofline(
+        model.active_parameters,
+        model.weight_bytes,
+        model.token_bytes,
+        options.flops,
+        options.bandwidth,
+        options.step_overhead,
+    )
+    driver, device_name, backing, memory, granularity = _find_device(options)
+    chunk = options.chunk_bytes(granularity)
+    budget = kv_budget(options, model, memory)
+    setup = Setup(options, model, driver, device_name, backing, memory, budget, chunk, limits, roofline)
+    _check_budget(setup)
+    return setup
+
+
+def kv_budget(options: Options, model: ModelSpec, memory: int) -> int:
+    """Bytes left for KV: utilization x memory - weights - activation memory, as vLLM counts them. May be negative."""
+    return int(memory * options.gpu_memory_utilization) - model.weight_bytes - options.activation_bytes()
+
+
+def describe_budget(setup: Setup) -> str:
+    """The budget and how it came about."""
+    options = setup.options
+    return (
+        f"KV budget {format_size(setup.budget)} = {options.gpu_memory_utilization:g} x {format_size(setup.memory)} "
+        f"- {format_size(setup.model.weight_bytes)} weights - {format_size(options.activation_bytes())} activations"
+    )
+
+
+def _max_model_len(options: Options, model: ModelSpec) -> int:
+    asked = options.max_model_len
+    if asked is not None and asked > model.max_positions:
+        raise ValueError(f"max_model_len {asked} is more than the {model.max_positions} positions of {model.name}")
+    return model.max_positions if asked is None else asked
+
+
+def _find_device(options: Options) -> tuple[str, str, str, int, int]:
+    """(driver, name, backing, memory, granularity): the real device if it is asked for or there, else the host's."""
+    asked = options.gpu_memory_bytes()
+    if (options.driver or os.environ.get("VMM_DRIVER")) != "host":
+        with vmm.Device(0, driver=options.driver) as device:
+            if device.driver.name != "host":
+                if options.backing is not None:
+                    raise ValueError(f"backing {options.backing!r} is the host driver's; leave it out on driver 'cuda'")
+                return "cuda", device.name, device.backing, _real_memory(device, asked), device.granularity
+    backing = options.backing or "none"
+    memory = DEFAULT_GPU_MEMORY if asked is None else asked
+    with vmm.Device(0, driver=vmm.HostDriver(memory="64 MiB", backing="none")) as device:
+        name, granularity = device.name, device.granularity
+    if memory < granularity:
+        raise ValueError(f"GPU memory {format_size(memory)} is less than the granularity, {format_size(granularity)}")
+    return "host", name, backing, round_down(memory, granularity), granularity
+
+
+def _real_memory(device: vmm.Device, asked: int | None) -> int:
+    """What is free on a real device, or as much of it as is asked for."""
+    free = device.memory_info().free
+    if asked is not None and asked > free:
+        raise ValueError(
+            f"GPU memory {format_size(asked)} is more than the {format_size(free)} free on {device.name}; "
+            "lower it, leave it out, or use driver 'host'"
+        )
+    return free if asked is None else asked
+
+
+def _check_budget(setup: Setup) -> None:
+    """Raise ValueError for a budget in which not even one block has a place, or that this machine cannot hold."""
+    planes = 1 if setup.options.order == "block" else setup.spec.layers
+    least = max(planes * setup.chunk, setup.options.block_size * setup.model.token_bytes)
+    if setup.budget < least:
+        raise ValueError(
+            f"{describe_budget(setup)}: less than one block needs ({format_size(least)}); "
+            "give more GPU memory or utilization, or a smaller model"
+        )
+    available = _available_memory()
+    if setup.backing == "memory" and setup.budget > available:
+        raise ValueError(
+            f"{describe_budget(setup)}, but this machine has {format_size(available)} of memory to give; "
+            "give less GPU memory, or use backing 'none'"
+        )
+
+
+def _available_memory() -> int:
+    """Bytes that the operating system can give without swapping."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,125 @@
+"""A replay's report for people: a table with one column a policy, and one sentence that says what to conclude."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from rich.table import Table
+
+from vmm import format_size
+
+from .policies import CAUSES
+from .replay_report import Figure, PolicyResult, Report
+
+Rows = Iterator[tuple[str, Callable[[PolicyResult], str]]]
+
+
+def table(report: Report) -> Table:
+    """All figures: means are weighted by simulated time, waste is the mean of what is committed and not live."""
+    made = Table(box=None, pad_edge=False, header_style="bold", title=None)
+    made.add_column("", no_wrap=True)
+    for name in report.policies:
+        made.add_column(name, justify="right", overflow="fold")
+    for section in (_memory(), _waste(report), _service(), _steps(), _calls(report)):
+        for label, cell in section:
+            made.add_row(label, *(cell(result) for result in report.policies.values()))
+        made.add_section()
+        made.add_row()
+    return made
+
+
+def _mean_and_peak(label: str, pick: Callable[[PolicyResult], Figure]) -> Rows:
+    yield f"{label}, mean", lambda result: format_size(pick(result).mean)
+    yield f"{label}, peak", lambda result: format_size(pick(result).peak)
+
+
+def _memory() -> Rows:
+    yield from _mean_and_peak("reserved", lambda result: result.reserved)
+    yield from _mean_and_peak("committed", lambda result: result.committed)
+    yield from _mean_and_peak("live", lambda result: result.live)
+    yield "committed over live", lambda result: _ratio(result.committed_over_live)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _waste(report: Report) -> Rows:
+    """The causes that some policy has."""
+    for cause in CAUSES:
+        if any(result.waste[cause] for result in report.policies.values()):
+            yield f"waste: {cause}", partial(_wasted, cause)
+
+
+def _wasted(cause: str, result: PolicyResult) -> str:
+    return format_size(result.waste[cause]) if result.waste[cause] else "-"
+
+
+def _bound(term: str, result: PolicyResult) -> str:
+    return f"{result.bound_steps[term]:,}"
+
+
+def _count(call: str, result: PolicyResult) -> str:
+    return f"{result.driver_calls[call]:,}" if call in result.driver_calls else "-"
+
+
+def _service() -> Rows:
+    yield "running, mean", lambda result: f"{result.running.mean:.1f}"
+    yield "running, peak", lambda result: f"{result.running.peak:,}"
+    yield "preemptions", lambda result: f"{result.preemptions:,}"
+    yield "completed", lambda result: f"{result.completed:,}"
+    yield "rejected: too long", lambda result: f"{result.too_long:,}"
+    yield "rejected: never fits", lambda result: f"{result.never_fits:,}"
+    yield "duration", lambda result: f"{result.duration_s:,.1f} s"
+    yield "output tokens/s", lambda result: f"{result.tokens_per_s:,.1f}"
+
+
+def _steps() -> Rows:
+    yield "prefill time", lambda result: f"{result.prefill_s:,.1f} s"
+    yield "decode time", lambda result: f"{result.decode_s:,.1f} s"
+    for term in ("compute", "bandwidth", "overhead"):
+        yield f"steps bound by {term}", partial(_bound, term)
+    yield "copied", lambda result: format_size(result.copied_bytes) if result.copied_bytes else "-"
+
+
+def _calls(report: Report) -> Rows:
+    names = sorted({name for result in report.policies.values() for name in result.driver_calls})
+    for call in names:
+        yield call, partial(_count, call)
+    yield "driver time", lambda result: f"{result.driver_s:,.2f} s"
+    yield (
+        "driver time/duration",
+        lambda result: f"{result.driver_s / result.duration_s:.2%}" if result.duration_s else "-",
+    )
+
+
+def driver_time_source(report: Report, source: str) -> str:
+    """Where the driver time comes from, and which calls it leaves out."""
+    missing = sorted({call for result in report.policies.values() for call in result.uncosted})
+    left_out = f"; no cost published for {', '.join(missing)}" if missing else ""
+    return f"Driver time: {source}{left_out}."
+
+
+def conclusion(report: Report) -> str:
+    """One sentence: which policy commits least for what is live, against the one that commits most."""
+    served = {name: result for name, result in report.policies.items() if result.committed_over_live}
+    if not served:
+        return "No policy served a request: every one was rejected."
+    ratios = {name: result.committed_over_live or 0.0 for name, result in served.items()}
+    best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    best_result, worst_result = served[best], served[worst]
+    if best == worst:
+        return f"{best} kept {ratios[best]:.2f} bytes committed for each live byte."
+    faster = max(served, key=lambda name: served[name].tokens_per_s)
+    text = (
+        f"For each live byte {best} kept {ratios[best]:.2f} bytes committed and {worst} {ratios[worst]:.2f}; "
+        f"at their peaks {best} ran {best_result.running.peak:,} sequences in "
+        f"{format_size(best_result.committed.peak)} and {worst} {worst_result.running.peak:,} in "
+        f"{format_size(worst_result.committed.peak)}"
+    )
+    gain = served[faster].tokens_per_s / min(result.tokens_per_s for result in served.values())
+    if gain > 1.02:
+        slower = min(served, key=lambda name: served[name].tokens_per_s)
+        return f"{text}, and {faster} completed {gain:.2f} times the tokens per second of {slower}."
+    return f"{text}; the budget did not bind, so that all served the same {served[faster].tokens_per_s:,.0f} tokens/s."
