@@ -23,8 +23,10 @@ from .errors import (
 from .growable import GrowableRange
 from .heap import Block, Heap
 from .host import HostDriver
+from .page_table import Owner, PageTable, PageTableRun, describe, snapshot
 from .physical import PhysicalMemory
 from .pins import Pin
+from .recorder import Event, Recorder
 from .sizes import Size, format_size, parse_size, round_down, round_up
 
 __all__ = [
@@ -38,22 +40,29 @@ __all__ = [
     "Driver",
     "DriverError",
     "DriverMissingError",
+    "Event",
     "GrowableRange",
     "Heap",
     "HostDriver",
     "Mapping",
     "MemoryInfo",
     "OutOfMemoryError",
+    "Owner",
+    "PageTable",
+    "PageTableRun",
     "PhysicalMemory",
     "Pin",
     "RangeError",
+    "Recorder",
     "Run",
     "Size",
     "SizeError",
     "StateError",
     "VmmError",
+    "describe",
     "format_size",
     "parse_size",
     "round_down",
     "round_up",
+    "snapshot",
 ]

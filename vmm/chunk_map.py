@@ -156,12 +156,15 @@ class ChunkMap:
 
     def _copy_to(self, memory: PhysicalMemory, source: Mapping) -> None:
         """Copy the bytes of ``source`` into ``memory`` through a second address."""
-        with AddressRange(self.device, self.chunk_size) as window:
+        window = AddressRange(self.device, self.chunk_size)
+        with contextlib.ExitStack() as last:
+            last.callback(window.close)  # once more, should the close below fail
             target = window.map(0, memory)
             window.set_access([target], Access.READWRITE)
             with self.device.current():
                 self.device.driver.copy_async(target.address, source.address, source.size)
             self.device.synchronize()
+            window.close()
 
     def _exchange(self, old: Mapping, memory: PhysicalMemory) -> Mapping:
         """Map ``memory`` where ``old`` was, or put ``old`` back."""
