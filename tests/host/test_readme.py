@@ -1,0 +1,55 @@
+"""Every command of the README runs, offline, from another folder; its Python too; and its tables are true."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+FENCED = [line for block in re.findall(r"^```sh\n(.*?)^```", README, re.M | re.S) for line in block.splitlines()]
+INLINE = re.findall(r"`(python -m (?:vmm|paged|kernels_cu) [^`]+|pagewalk [^`]+)`", README)
+COMMANDS = sorted({command for command in [*FENCED, *INLINE] if "pip install" not in command})
+
+
+def run(command, cwd):
+    """Run a command line as a reader would, with this interpreter for its python."""
+    line = re.sub(r"^python\b", sys.executable, command)
+    return subprocess.run(line, shell=True, cwd=cwd, capture_output=True, text=True, timeout=200)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) >= 5
+    assert sum("pip install" in command for command in FENCED) == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_runs(command, folder):
+    done = run(command, folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "Traceback" not in done.stderr
+
+
+def test_the_python_of_the_readme_runs(folder):
+    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "(9, 5)" in done.stdout or "block=9, slot=5" in done.stdout
+
+
+def test_every_file_that_the_readme_names_is_there():
+    named = set(re.findall(r"`((?:vmm|paged|kernels_cu|tests)/[\w/]*(?:\.py)?)`", README))
+    named |= set(re.findall(r"\]\(((?:examples|docs)/[^)]+)\)", README))
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
