@@ -1,6 +1,6 @@
 """Kernels in plain CUDA C: append to a paged KV cache, and attend over it. One source runs on a GPU and on a CPU.
 
-Data flows  launch (checks, grid) -> loader (source + constants -> kernel) -> checked_launch -> Target -> the .cu file.
+Data flows  launch (checks, grid) -> checked_launch -> loader (source + constants -> kernel) -> Target -> the .cu.
 ``PagedKV`` says where K and V lie, ``Target`` where kernels run; ``reference`` is the NumPy meaning of each kernel.
 This package takes addresses, arrays and ints, and imports neither vmm nor paged.
 """

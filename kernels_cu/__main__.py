@@ -6,7 +6,6 @@ import json
 import sys
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -47,28 +46,22 @@ def report_command(
         print(json.dumps({"schema": 1, "nvrtc": version, "kernels": [row.row() for row in found]}, indent=2))
     else:
         print(
-            f"NVRTC {version}, {dtype}, head_dim {head_dim}, {layout}; no driver, no device: the cubin that a GPU would load"
+            f"NVRTC {version}, {dtype}, head_dim {head_dim}, {layout}; no device is used: these are the cubins' figures"
         )
         Console().print(_table(found))
 
 
 def _table(found: list[Resources]) -> Table:
-    table = Table(box=box.SIMPLE)
+    table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("kernel", no_wrap=True)
     table.add_column("arch", no_wrap=True)
     for column in ("registers", "spills", "stack", "shared", "parameters"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for row in found:
+        sizes = (f"{size} B" for size in (row.spills, row.stack, row.shared))
         last = row.parameters[-1]
-        table.add_row(
-            row.kernel,
-            row.arch,
-            str(row.registers),
-            f"{row.spills} B",
-            f"{row.stack} B",
-            f"{row.shared} B",
-            f"{len(row.parameters)} in {last.offset + last.size} B",
-        )
+        parameters = f"{len(row.parameters)}, {last.offset + last.size} B"
+        table.add_row(row.kernel, row.arch, str(row.registers), *sizes, parameters)
     return table
 
 

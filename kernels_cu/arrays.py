@@ -77,12 +77,12 @@ def _address(array: Array) -> int:
 
 
 def _strides(name: str, array: Array) -> tuple[int, ...]:
-    """Strides in elements; those of an axis with one entry or none mean nothing and are taken as packed."""
+    """Strides in elements. Those of an empty array, or of an axis with one entry, mean nothing: taken as packed."""
     packed, strides = 1, []
     for axis in reversed(range(array.ndim)):
         stride, left = divmod(array.strides[axis], array.itemsize)
         extent, may_lie_apart = array.shape[axis], axis == 0 and array.ndim > 1
-        if extent <= 1:
+        if extent <= 1 or array.size == 0:
             stride = packed
         elif left or (stride != packed and not may_lie_apart):
             raise LaunchError(

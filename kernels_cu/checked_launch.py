@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from pathlib import Path
 
-from .parameters import Argument, Parameter, check_arguments
+from .constants import Constants
+from .kernel import Extent
+from .loader import load
+from .parameters import Argument, check_arguments
 from .target import Target
-
-Extent = tuple[int, int, int]
-
-
-class Kernel(Protocol):
-    """A compiled kernel, for a CPU or a GPU."""
-
-    name: str
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The kernel's own parameter table."""
-
-    def launch(self, target: Target, grid: Extent, block: Extent, arguments: Sequence[Argument], stream: int) -> None:
-        """Start it with arguments that fit the table."""
 
 
 def launch_checked(
     target: Target,
-    kernel: Kernel,
+    source: str | Path,
+    constants: Constants,
     grid: Extent,
     block: Extent,
     arguments: Sequence[Argument],
@@ -34,13 +23,14 @@ def launch_checked(
     stream: int,
     keepalive: object,
 ) -> None:
-    """Check ``arguments`` against the kernel's table and launch it on ``stream``, in the target's own order.
+    """Load a kernel, check ``arguments`` against its table, and launch it on ``stream``, in the target's own order.
 
-    A grid with an extent of 0 launches nothing (CuPy would make 1 of the 0). ``keepalive`` is held until the kernel has
-    run. Raises LaunchError for a mismatch, and what ``target.fault`` returns for a fault.
+    A grid with an extent of 0 launches nothing (CuPy would make 1 of the 0), and needs no compiler. ``keepalive`` is held
+    until the kernel has run. Raises LaunchError for a mismatch, and what ``target.fault`` returns for a fault.
     """
     if 0 in grid:
         return
+    kernel = load(source, constants, target.arch)
 
     def call() -> None:
         check_arguments(kernel.name, kernel.parameters, arguments)

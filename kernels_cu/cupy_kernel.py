@@ -18,12 +18,12 @@ from typing import Any
 from .constants import Constants, define
 from .cubin import kernel_parameters
 from .errors import CompileError, CompilerMissingError
+from .kernel import Extent
 from .nvrtc import REMEDY, compile_cubin
 from .parameters import Argument, Parameter
 from .source import gpu_source
 from .target import Target
 
-_Extent = tuple[int, int, int]
 ILLEGAL_ADDRESS = 700
 """The driver's code CUDA_ERROR_ILLEGAL_ADDRESS. It may come from any launch before this one."""
 
@@ -57,8 +57,8 @@ class CupyKernel:
         compiled = compile_cubin(self.name, self._text, self._options, self.arch)
         return kernel_parameters(compiled.cubin, self.name)
 
-    def launch(self, target: Target, grid: _Extent, block: _Extent, arguments: Sequence[Argument], stream: int) -> None:
-        """Queue the kernel on ``stream``. Raises target.fault(...) if the device reports a fault of any launch so far."""
+    def launch(self, target: Target, grid: Extent, block: Extent, arguments: Sequence[Argument], stream: int) -> None:
+        """Queue the kernel on ``stream``. Raises target.fault(...) for a fault, of this kernel or one before it."""
         try:
             self._kernel(grid, block, tuple(arguments), stream=_Stream(stream))
         except self._cupy.cuda.driver.CUDADriverError as error:

@@ -11,10 +11,10 @@ from .constants import Constants
 from .errors import CompileError, KernelError
 from .host_build import build_kernel, build_runtime
 from .host_run import ORDERS, SCHEDULES, host_run_of
+from .kernel import Extent
 from .parameters import Argument, Parameter, pack_arguments
 from .target import Target
 
-_Extent = tuple[int, int, int]
 _DONE, _FAULT, _STACK_OVERFLOW, _DEADLOCK = range(4)
 
 
@@ -48,8 +48,8 @@ class HostKernel:
     def launch(
         self,
         target: Target,
-        grid: _Extent,
-        block: _Extent,
+        grid: Extent,
+        block: Extent,
         arguments: Sequence[Argument],
         stream: int,  # noqa: ARG002
     ) -> None:

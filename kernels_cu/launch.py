@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from . import loader
 from .arrays import Array, view
 from .checked_launch import launch_checked
 from .constants import constants_of
@@ -24,8 +23,9 @@ def append_kv(target: Target, kv: PagedKV, key: Array, value: Array, slots: Arra
     """Write the K and V of T new tokens to their slots of one layer.
 
     ``key`` and ``value`` [T, Hkv, D] of kv.dtype, whose tokens may lie apart; ``slots`` int64 [T] is
-    block * block_size + slot for each token, and a negative one skips its token. T = 0 launches nothing. Two tokens with one slot leave
-    either's values there. Raises LaunchError for arguments that do not fit, target.fault(...) for memory that is not.
+    block * block_size + slot for each token, and a negative one skips its token. T = 0 launches nothing. Of two tokens
+    with one slot, either's values stay. Raises LaunchError for arguments that do not fit, target.fault(...) for memory
+    that is not there.
     """
     places = view("slots", slots, target.arch, "int64", (None,))
     (tokens,) = places.shape
@@ -47,9 +47,15 @@ def append_kv(target: Target, kv: PagedKV, key: Array, value: Array, slots: Arra
         np.int32(kv.kv_heads),
     )
     threads = min(MOST_APPEND_THREADS, -(-kv.kv_heads * kv.head_dim // WARP) * WARP)
-    kernel = loader.load("append_kv", constants_of(kv), target.arch)
     launch_checked(
-        target, kernel, (tokens, 1, 1), (threads, 1, 1), arguments, stream=stream, keepalive=(key, value, slots)
+        target,
+        "append_kv",
+        constants_of(kv),
+        (tokens, 1, 1),
+        (threads, 1, 1),
+        arguments,
+        stream=stream,
+        keepalive=(key, value, slots),
     )
 
 
@@ -99,10 +105,10 @@ def paged_attention_simple(
         np.int32(query_heads // kv.kv_heads),
         np.float32(_scale_log2(scale, kv.head_dim)),
     )
-    kernel = loader.load("paged_attention_simple", constants_of(kv), arch)
     launch_checked(
         target,
-        kernel,
+        "paged_attention_simple",
+        constants_of(kv),
         (query_heads, sequences, 1),
         (WARP, 1, 1),
         arguments,

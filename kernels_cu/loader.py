@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from .checked_launch import Kernel
 from .constants import Constants
 from .host_kernel import HostKernel
+from .kernel import Kernel
 from .source import PACKAGE
 
 _loaded: dict[tuple[str | Path, tuple[tuple[str, int | str], ...], str], Kernel] = {}

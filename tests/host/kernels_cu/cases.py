@@ -1,0 +1,127 @@
+"""Pools of blocks for the kernel tests: NaN everywhere, tokens in shuffled blocks, and what attention should give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kernels_cu import PagedKV, launch, reference
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+"""Largest error over largest |V|."""
+LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 257, 1000)
+"""Every edge of a pass of 32 tokens, and lengths that no block size divides."""
+NO_BLOCK = 1 << 30
+"""What stands in a block table behind the last block. Nobody may follow it."""
+
+
+def empty_pools(layout: str, dtype: str, blocks: int, block_size: int, heads: int, head_dim: int) -> tuple[Any, Any]:
+    """K and V of one layer, every bit of them set: NaN in each type."""
+    x = 16 // np.dtype(DTYPES[dtype]).itemsize
+    flat = {
+        "hnd": (blocks, heads, block_size, head_dim),
+        "nhd": (blocks, block_size, heads, head_dim),
+        "vllm": (blocks, heads, head_dim, block_size),
+    }[layout]
+    key = (blocks, heads, head_dim // x, block_size, x) if layout == "vllm" else flat
+    return _all_bits_set(key, dtype), _all_bits_set(flat, dtype)
+
+
+def _all_bits_set(shape: tuple[int, ...], dtype: str) -> Any:
+    pool = np.empty(shape, DTYPES[dtype])
+    pool.view(np.uint8)[...] = 0xFF
+    return pool
+
+
+def paged_kv(layout: str, dtype: str, key_pool: Any, value_pool: Any) -> PagedKV:
+    """The PagedKV of two pools, NumPy or CuPy, with the strides that their arrays have."""
+    strides = [stride // key_pool.itemsize for stride in key_pool.strides]
+    head, slot = {"hnd": (1, 2), "nhd": (2, 1), "vllm": (1, 3)}[layout]
+    return PagedKV(
+        key=address(key_pool),
+        value=address(value_pool),
+        dtype=dtype,
+        layout=layout,
+        block_size=reference.block_size(layout, value_pool),
+        kv_heads=key_pool.shape[head],
+        head_dim=value_pool.shape[2] if layout == "vllm" else value_pool.shape[3],
+        block_stride=strides[0],
+        head_stride=strides[head],
+        slot_stride=strides[slot],
+    )
+
+
+def address(array: Any) -> int:
+    """Where an array of either kind begins."""
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+
+
+@dataclass
+class Case:
+    """A batch of sequences in a pool. ``array`` moves NumPy arrays to where the kernels run."""
+
+    dtype: str
+    layout: str = "hnd"
+    head_dim: int = 64
+    block_size: int = 16
+    group: int = 1
+    kv_heads: int = 2
+    lengths: tuple[int, ...] = LENGTHS
+    seed: int = 0
+    array: Any = np.asarray
+    rng: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        needed = [-(-length // self.block_size) for length in self.lengths]
+        blocks = sum(needed) + 3
+        shuffled = self.rng.permutation(blocks)
+        self.tables = np.full((len(needed), max(needed) + 2), NO_BLOCK, np.int32)
+        for row, count, end in zip(self.tables, needed, np.cumsum(needed), strict=True):
+            row[:count] = shuffled[end - count : end]
+        self.keys = [self.random(length, self.kv_heads, self.head_dim) for length in self.lengths]
+        self.values = [self.random(length, self.kv_heads, self.head_dim) for length in self.lengths]
+        self.query = self.random(len(needed), self.kv_heads * self.group, self.head_dim)
+        pools = empty_pools(self.layout, self.dtype, blocks, self.block_size, self.kv_heads, self.head_dim)
+        self.key_pool, self.value_pool = map(self.array, pools)
+
+    def random(self, *shape: int) -> Any:
+        """Normal values of the case's type."""
+        return self.rng.standard_normal(shape, np.float32).astype(DTYPES[self.dtype])
+
+    @property
+    def kv(self) -> PagedKV:
+        """Where the pools lie."""
+        return paged_kv(self.layout, self.dtype, self.key_pool, self.value_pool)
+
+    def slots(self) -> Any:
+        """Slot indices of all tokens, sequence after sequence."""
+        tokens = [np.arange(length) for length in self.lengths]
+        size = self.block_size
+        slots = [row[t // size].astype(np.int64) * size + t % size for row, t in zip(self.tables, tokens, strict=True)]
+        return np.concatenate(slots)
+
+    def append(self, target: Any) -> None:
+        """Write all tokens into the pools with the kernel."""
+        key, value = np.concatenate(self.keys), np.concatenate(self.values)
+        launch.append_kv(target, self.kv, self.array(key), self.array(value), self.array(self.slots()))
+
+    def attend(self, target: Any, **options: Any) -> Any:
+        """The kernel's output, as NumPy."""
+        out = self.array(_all_bits_set(self.query.shape, self.dtype))
+        lengths = self.array(np.array(self.lengths, np.int32))
+        launch.paged_attention_simple(
+            target, self.kv, self.array(self.query), self.array(self.tables), lengths, out, **options
+        )
+        return out if isinstance(out, np.ndarray) else out.get()
+
+    def error(self, out: Any, scale: float | None = None) -> float:
+        """Largest difference from the float64 reference, over the largest |V|; infinite if anything is not a number."""
+        wanted = reference.paged_attention(self.query, self.keys, self.values, scale)
+        largest = max(abs(value.astype(np.float64)).max(initial=0) for value in self.values)
+        difference = abs(out.astype(np.float64) - wanted).max()
+        return float(difference / largest) if np.isfinite(difference) else float("inf")

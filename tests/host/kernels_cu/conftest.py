@@ -1,0 +1,33 @@
+"""Where kernels run in these tests, and the cases that they run on."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kernels_cu import CompilerMissingError, HostTarget
+from kernels_cu.compiler import find_compiler
+
+
+@pytest.fixture(scope="session")
+def cases() -> ModuleType:
+    """The module cases.py of this folder, which the tests on a device use too."""
+    spec = importlib.util.spec_from_file_location("kernel_cases", Path(__file__).with_name("cases.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def target() -> HostTarget:
+    """The CPU; without a compiler for it the test is skipped."""
+    try:
+        find_compiler()
+    except CompilerMissingError as error:
+        pytest.skip(str(error))
+    return HostTarget()
