@@ -77,11 +77,11 @@ class StreamCalls(PlainCalls):
         return INVALID if number(Flags) & ~1 else OK
 
     def cuLaunchHostFunc(self, hStream: Any, fn: Any, userData: Any) -> Result:
-        """Call a C function in the order of a stream. The function must not call the driver."""
+        """Call a C function, a CUhostFn or its address, in a stream's order. It must not call the driver."""
         context = self._context_for(hStream)
         if not isinstance(context, Context):
             return (context,)
-        address = 0 if fn is None else ctypes.c_void_p.from_address(fn.getPtr()).value or 0
+        address = int(fn or 0)
         if not address:
             return INVALID
         _HostFunction(address)(number(userData))
