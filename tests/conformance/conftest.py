@@ -26,6 +26,8 @@ def drivers(config: pytest.Config) -> list[str]:
     """The drivers that were asked for, else every one that is there."""
     asked = config.getoption("--driver", default=None)
     if asked:
+        if "cuda" in asked and not _cuda_is_there():
+            raise pytest.UsageError("--driver cuda: there is no GPU that the bindings can use")
         return [asked] if isinstance(asked, str) else list(asked)
     return ["host", "cuda"] if _cuda_is_there() else ["host"]
 

@@ -77,7 +77,7 @@ def walk(device: Device, reserve: int, size: int) -> Iterator[Step]:
         yield state.after("reserve", "addresses only")
         for _ in range(count):
             state.memory.append(stack.enter_context(PhysicalMemory(device, chunk)))
-        yield state.after("create", f"{count} handles, without an address")
+        yield state.after("create", f"{count} handle{'s' * (count > 1)}, without an address")
         mappings = [state.range.map(index * chunk, memory) for index, memory in enumerate(state.memory)]
         yield state.after("map", "joined, still without access")
         state.range.set_access(mappings, Access.READWRITE)

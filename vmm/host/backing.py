@@ -100,7 +100,7 @@ class NoBacking:
 
     def reserve(self, size: int, alignment: int, hint: int) -> int:
         """The next addresses, or those at ``hint``; 0 where 128 TiB are reserved."""
-        if self._total + size > ADDRESS_LIMIT:
+        if max(self._total + size, alignment) > ADDRESS_LIMIT:
             return 0
         base = hint if self._lowest <= hint <= self._next else -(-self._next // alignment) * alignment
         self._next = max(self._next, base + size)

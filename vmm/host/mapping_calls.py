@@ -24,7 +24,7 @@ from .results import (
     SUCCESS,
     Result,
 )
-from .state import PLAIN_UNIT
+from .state import HOST_PAGE
 
 
 class MappingCalls(AllocationCalls):
@@ -34,7 +34,7 @@ class MappingCalls(AllocationCalls):
         """Reserve addresses; ``addr`` is a hint, and a taken one is passed over."""
         size, alignment, hint = number(size), number(alignment), number(addr)
         unit = max(alignment, self.granularity)
-        if not size or size % PLAIN_UNIT or alignment & (alignment - 1) or hint % unit or number(flags):
+        if not size or size % HOST_PAGE or alignment & (alignment - 1) or hint % unit or number(flags):
             return INVALID_1
         with self._lock:
             if hint and self._space.overlaps(hint, hint + size):

@@ -10,28 +10,44 @@ import ctypes
 import os
 from collections.abc import Callable
 
+from ..sizes import format_size
 from . import libc
+from .backing import ADDRESS_LIMIT
+from .headroom import Headroom
+from .results import log
 from .spans import FreeSpans
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROTECTION = {0: libc.PROT_NONE, 1: libc.PROT_READ, 3: libc.PROT_READ | libc.PROT_WRITE}
 _FILL_STEP = 1 << 20
+_TOO_MANY = "the process may have too many mappings; raise vm.max_map_count, or use larger chunks"
+
+
+def _refused(what: str, remedy: str) -> bool:
+    """Say why a call will answer CUDA_ERROR_OUT_OF_MEMORY although the device is not full."""
+    log.warning("the operating system refused %s: %s", what, remedy)
+    return False
 
 
 class MemoryStore:
     """The physical memory of one bank: spans of one sparse memory file."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, headroom: Headroom) -> None:
         self.descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+        self._headroom = headroom
         self._spans = FreeSpans()
 
     def allocate(self, size: int) -> int | None:
         """Take memory from the system now, not at the first touch."""
+        if not self._headroom.allows(size):
+            _refused(f"{format_size(size)} of memory", "the machine has not that much left; lower memory=")
+            return None
         offset = self._spans.take(size)
         try:
             os.posix_fallocate(self.descriptor, offset, size)
-        except OSError:
+        except OSError as error:
             self._spans.give(offset, size)
+            _refused(f"{format_size(size)} of memory", str(error))
             return None
         return offset
 
@@ -42,7 +58,7 @@ class MemoryStore:
 
     def map(self, address: int, size: int, offset: int) -> bool:
         """Map a span over reserved addresses, without access."""
-        return libc.map_file(address, size, self.descriptor, offset)
+        return libc.map_file(address, size, self.descriptor, offset) or _refused("a mapping", _TOO_MANY)
 
     def fill(self, offset: int, size: int, byte: int) -> None:
         """Write every byte of a span."""
@@ -62,17 +78,20 @@ class MemoryBacking:
 
     def __init__(self) -> None:
         self._reserved: dict[int, int] = {}
+        self._headroom = Headroom()
         self._closers: list[Callable[[], None]] = []
 
     def store(self, name: str) -> MemoryStore:
         """A new memory file."""
-        made = MemoryStore(name)
+        made = MemoryStore(name, self._headroom)
         self._closers.append(lambda: os.close(made.descriptor))
         return made
 
     def reserve(self, size: int, alignment: int, hint: int) -> int:
         """Addresses at ``hint`` if they are free, else where the system has room."""
         length = -(-size // PAGE) * PAGE
+        if length + alignment > ADDRESS_LIMIT:
+            return 0
         base = hint if hint and libc.reserve_at(hint, length) else self._aligned(length, alignment)
         if base:
             self._reserved[base] = length
@@ -98,11 +117,11 @@ class MemoryBacking:
 
     def protect(self, base: int, size: int, permission: int) -> bool:
         """Set what this process may do with mapped addresses."""
-        return libc.protect(base, size, _PROTECTION[permission])
+        return libc.protect(base, size, _PROTECTION[permission]) or _refused("an access", _TOO_MANY)
 
     def unmap(self, base: int, size: int) -> bool:
         """Cover mapped addresses with a plain reservation."""
-        return libc.make_plain(base, size)
+        return libc.make_plain(base, size) or _refused("an unmap", _TOO_MANY)
 
     def move(self, target: int, source: int, size: int) -> None:
         """Copy bytes; the spans may overlap."""

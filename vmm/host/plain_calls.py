@@ -13,7 +13,7 @@ from .mapping_calls import MappingCalls
 from .physical import Bank
 from .properties import READWRITE
 from .results import EXHAUSTED_1, INVALID, INVALID_1, NO_CONTEXT, NO_CONTEXT_1, OK, SUCCESS, Result
-from .state import PLAIN_UNIT
+from .state import HOST_PAGE
 
 _HOST_FLAGS = 0x7  # portable, device map, write combined
 
@@ -22,7 +22,7 @@ class PlainCalls(MappingCalls):
     """Memory that has an address from the start. It cannot be retained as a handle or unmapped."""
 
     def cuMemAlloc(self, bytesize: int) -> Result:
-        """Allocate device memory in the current context; counted in whole pages of 4 KiB."""
+        """Allocate device memory in the current context; counted in whole pages of the host."""
         size = number(bytesize)
         current = self._current()
         if current is None:
@@ -57,7 +57,7 @@ class PlainCalls(MappingCalls):
     def _plain(self, size: int, bank: Bank) -> int:
         """Reserve, take, map and allow; 0 where a step is impossible, with the steps before it undone."""
         current = self._current()
-        taken = sizes.round_up(size, PLAIN_UNIT)
+        taken = sizes.round_up(size, HOST_PAGE)
         with self._lock:
             base = self._backing.reserve(taken, self.granularity, 0)
             offset = bank.take(taken) if base else None

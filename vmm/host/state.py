@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import weakref
 from dataclasses import dataclass, fields
@@ -18,8 +19,8 @@ from .properties import DEVICE, HOST, Property
 
 _HANDLES = itertools.count(1)  # for the life of the process, so that no handle is ever used twice
 _IDENTITIES = itertools.count(0x100)  # contexts, streams, events, buffers; 0 to 2 name default streams
-PLAIN_UNIT = 4096
-"""Plain and pinned memory is counted in units of this many bytes."""
+HOST_PAGE = os.sysconf("SC_PAGE_SIZE")
+"""What sizes of reservations are multiples of, and what plain memory is counted in."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ class HostState:
 
 def _granularity(value: sizes.Size) -> int:
     found = sizes.parse_size(value, name="granularity")
-    if found < PLAIN_UNIT or found & (found - 1):
-        raise SizeError(f"granularity must be a power of two from 4 KiB, not {value!r}")
+    if found < HOST_PAGE or found & (found - 1):
+        raise SizeError(f"granularity must be a power of two of at least a page, not {value!r}")
     return found
 
 
