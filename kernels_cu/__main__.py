@@ -45,9 +45,7 @@ def report_command(
     if as_json:
         print(json.dumps({"schema": 1, "nvrtc": version, "kernels": [row.row() for row in found]}, indent=2))
     else:
-        print(
-            f"NVRTC {version}, {dtype}, head_dim {head_dim}, {layout}; no device is used: these are the cubins' figures"
-        )
+        print(f"NVRTC {version}, {dtype}, head_dim {head_dim}, {layout}; figures of the cubins, no device used")
         Console().print(_table(found))
 
 

@@ -60,7 +60,7 @@ def view(
 def _check_device(name: str, array: Array, arch: str) -> None:
     if arch == "host" and not isinstance(array, np.ndarray):
         raise LaunchError(f"{name} must be a NumPy array where kernels run on the CPU, not {type(array).__name__}")
-    if arch != "host" and not hasattr(array, "__cuda_array_interface__"):
+    if arch != "host" and not hasattr(getattr(array, "data", None), "ptr"):  # its __cuda_array_interface__ would wait
         raise LaunchError(f"{name} must be a CuPy array where kernels run on a GPU, not {type(array).__name__}")
 
 

@@ -25,8 +25,8 @@ def launch_checked(
 ) -> None:
     """Load a kernel, check ``arguments`` against its table, and launch it on ``stream``, in the target's own order.
 
-    A grid with an extent of 0 launches nothing (CuPy would make 1 of the 0), and needs no compiler. ``keepalive`` is held
-    until the kernel has run. Raises LaunchError for a mismatch, and what ``target.fault`` returns for a fault.
+    A grid with an extent of 0 launches nothing (CuPy would make 1 of the 0) and needs no compiler. ``keepalive`` is
+    held until the kernel has run. Raises LaunchError for a mismatch, what ``target.fault`` returns for a fault.
     """
     if 0 in grid:
         return

@@ -23,6 +23,17 @@ def cases() -> ModuleType:
     return module
 
 
+class _NeverTarget(HostTarget):
+    def submit(self, *launch: object) -> None:
+        raise AssertionError(f"something was launched: {launch}")
+
+
+@pytest.fixture
+def never() -> HostTarget:
+    """A target on which nothing may be launched."""
+    return _NeverTarget()
+
+
 @pytest.fixture
 def target() -> HostTarget:
     """The CPU; without a compiler for it the test is skipped."""

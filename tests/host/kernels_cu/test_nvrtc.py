@@ -1,0 +1,177 @@
+"""Every kernel compiled by NVRTC to the cubin that a GPU would load: no spills, and the parameters of the launch."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import nvidia
+import pytest
+
+from kernels_cu import CompileError, CompilerMissingError, HostTarget, PagedKV, launch, nvrtc
+from kernels_cu.constants import constants_for, define
+from kernels_cu.cubin import _sections, kernel_parameters
+from kernels_cu.nvrtc import compile_cubin, cupy_options
+from kernels_cu.parameters import check_arguments
+from kernels_cu.report import ARCHS, KERNELS, resources
+from kernels_cu.source import PACKAGE, gpu_source
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nvrtc():
+    try:
+        nvrtc.nvrtc_version()
+    except CompilerMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def passed(monkeypatch):
+    """The arguments that each launch function passes, by kernel, for a pool of one block."""
+    found = {}
+
+    def take(target, source, constants, grid, block, arguments, **options):  # noqa: ARG001
+        found[source] = arguments
+
+    monkeypatch.setattr(launch, "launch_checked", take)
+    pool = np.zeros((1, 2, 16, 8), np.float16)
+    kv = PagedKV(pool.ctypes.data, pool.ctypes.data, "float16", "hnd", 16, 2, 8, 256, 128, 8)
+    row = np.zeros((1, 2, 8), np.float16)
+    one, table = np.ones(1, np.int32), np.zeros((1, 1), np.int32)
+    launch.append_kv(HostTarget(), kv, row, row, np.zeros(1, np.int64))
+    launch.paged_attention_simple(HostTarget(), kv, row, table, one, row.copy())
+    return found
+
+
+def _check(kernel, dtype, head_dim, layout, arch, passed):
+    found = resources(kernel, constants_for(dtype, head_dim, layout), arch)
+    assert (found.spills, found.stack) == (0, 0)
+    assert found.registers <= 128
+    assert [p.size for p in found.parameters] == [argument.itemsize for argument in passed[kernel]]
+    check_arguments(kernel, found.parameters, passed[kernel])
+    offset = 0
+    for parameter in found.parameters:
+        offset = -(-offset // parameter.size) * parameter.size
+        assert parameter.offset == offset
+        offset += parameter.size
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_spills_and_the_parameters_that_launch_passes(kernel, dtype, arch, passed):
+    for head_dim, layout in itertools.product((8, 128), ("hnd", "vllm")):
+        _check(kernel, dtype, head_dim, layout, arch, passed)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("head_dim", range(8, 257, 8))
+def test_the_same_for_every_head_dim(head_dim, passed):
+    archs = (*ARCHS, "sm_75", "sm_100", "sm_120")
+    for kernel, dtype, layout, arch in itertools.product(KERNELS, DTYPES, ("hnd", "vllm"), archs):
+        if (dtype, arch) != ("bfloat16", "sm_75"):  # Turing has no conversion to bfloat16
+            _check(kernel, dtype, head_dim, layout, arch, passed)
+
+
+def test_the_reports_set_is_every_kernel_of_the_package():
+    assert {f"{kernel}.cu" for kernel in KERNELS} == {path.name for path in PACKAGE.glob("*.cu")}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_shared_memory_is_what_the_source_declares(kernel):
+    declared = {"append_kv": 0, "paged_attention_simple": 4 * 128 + 4 * 32 + 8 * 32}
+    assert resources(kernel, constants_for("float16", 128, "hnd"), "sm_90").shared == declared[kernel]
+
+
+def test_k_is_read_in_pieces_of_16_bytes():
+    """128 / 8 loads for a row of K, in a loop that is unrolled at least eight times."""
+    disassembler = _tool("nvdisasm")
+    for layout in ("hnd", "vllm"):
+        text = gpu_source(PACKAGE / "paged_attention_simple.cu")
+        compiled = compile_cubin("k", text, define(constants_for("float16", 128, layout)), "sm_90")
+        listing = _run(disassembler, "-c", compiled.cubin)
+        assert len(re.findall(r"LDG\.E\.128", listing)) in (8, 16)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_table_is_the_one_that_cuobjdump_prints(kernel, arch):
+    text = gpu_source(PACKAGE / f"{kernel}.cu")
+    cubin = compile_cubin(kernel, text, define(constants_for("bfloat16", 64, "vllm")), arch).cubin
+    listing = _run(_tool("cuobjdump"), "-elf", cubin)
+    rows = re.findall(r"Ordinal\s*:\s*0x([0-9a-f]+)\s*Offset\s*:\s*0x([0-9a-f]+)\s*Size\s*:\s*0x([0-9a-f]+)", listing)
+    wanted = sorted(tuple(int(number, 16) for number in row) for row in rows)
+    assert [(i, p.offset, p.size) for i, p in enumerate(kernel_parameters(cubin, kernel))] == wanted
+    assert len(wanted) == {"append_kv": 12, "paged_attention_simple": 16}[kernel]
+
+
+def _tool(name):
+    for folder in nvidia.__path__:
+        for path in Path(folder).glob(f"*/bin/{name}"):
+            return path
+    pytest.skip(f"{name} is not installed: python -m pip install nvidia-cuda-{name}")
+
+
+def _run(tool, option, cubin):
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_table_of_a_kernel_with_gaps():
+    text = gpu_source(Path(__file__).with_name("mixed.cu"))
+    cubin = compile_cubin("mixed", text, (), "sm_90").cubin
+    found = [(p.offset, p.size) for p in kernel_parameters(cubin, "mixed")]
+    assert found == [(0, 8), (8, 4), (16, 8), (24, 4), (32, 8), (40, 4), (48, 8)]
+    with pytest.raises(CompileError, match="the cubin has no kernel other"):
+        kernel_parameters(cubin, "other")
+
+
+def test_an_error_in_a_kernel_is_one_line_with_its_place(tmp_path):
+    source = tmp_path / "broken.cu"
+    source.write_text('#include "elements.cuh"\n\nextern "C" __global__ void broken(int* x) { *x = nothing_here; }\n')
+    with pytest.raises(
+        CompileError, match=r"NVRTC could not compile broken for sm_90: broken\.cu\(3\): error.*nothing_h"
+    ):
+        compile_cubin("broken", gpu_source(source), (), "sm_90")
+    with pytest.raises(CompileError, match=r"NVRTC could not compile broken for sm_1: .*invalid value"):
+        compile_cubin("broken", gpu_source(source), (), "sm_1")
+
+
+def test_the_options_are_those_that_cupy_sends():
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed: python -m pip install 'pagewalk[cuda13]'")
+    from cupy.cuda import compiler
+
+    assert cupy.__version__
+    ours = define(constants_for("float16", 128, "hnd"))
+    assembled = cupy._core.core.assemble_cupy_compiler_options(ours)
+    folders = [option for option in assembled if not option.startswith("-I")]
+    sent = (*folders, "-ftz=true", "-arch=sm_90", "--device-as-default-execution-space")
+    assert sent == cupy_options(ours, "sm_90")
+    for kernel in KERNELS:
+        text = gpu_source(PACKAGE / f"{kernel}.cu")
+        options = (*assembled, *sent[len(folders) :])
+        cubin, _ = compiler._NVRTCProgram(text, f"{kernel}.cu", method="cubin").compile(options)
+        assert _code(cubin, kernel) == _code(compile_cubin(kernel, text, ours, "sm_90").cubin, kernel)
+
+
+def _code(cubin, kernel):
+    return {name: content for name, content in _sections(cubin) if name in (f".text.{kernel}", f".nv.info.{kernel}")}
+
+
+def test_without_nvrtc_the_error_names_the_wheel(monkeypatch):
+    def not_there():
+        raise RuntimeError("libnvrtc.so.13 not found")
+
+    monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", not_there)
+    with pytest.raises(
+        CompilerMissingError, match=r"NVRTC library was not found .*; run: python -m pip install nvidia-cuda-nvrtc"
+    ):
+        nvrtc.nvrtc_version()

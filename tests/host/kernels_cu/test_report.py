@@ -1,0 +1,88 @@
+"""python -m kernels_cu report: figures from the cubin, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from kernels_cu import CompilerMissingError, nvrtc
+from kernels_cu.__main__ import main
+
+
+def _need_nvrtc():
+    try:
+        return nvrtc.nvrtc_version()
+    except CompilerMissingError as error:
+        pytest.skip(str(error))
+
+
+def _run(*arguments):
+    return CliRunner().invoke(main, ["report", *arguments], env={"COLUMNS": "100"})
+
+
+def test_the_table_has_every_kernel_on_every_architecture():
+    version = _need_nvrtc()
+    done = subprocess.run([sys.executable, "-m", "kernels_cu", "report"], capture_output=True, text=True, check=True)
+    first, header, *rows = done.stdout.splitlines()
+    assert first.startswith(f"NVRTC {version}, bfloat16, head_dim 128, hnd; figures of the cubins, no device used")
+    assert header.split() == ["kernel", "arch", "registers", "spills", "stack", "shared", "parameters"]
+    assert [row.split()[:2] for row in rows] == [
+        [kernel, arch] for kernel in ("append_kv", "paged_attention_simple") for arch in ("sm_80", "sm_90")
+    ]
+    assert all(re.search(r"\d+ +0 B +0 B +\d+ B +(12, 88|16, 112) B", row) for row in rows)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_json_is_one_object_with_the_parameter_table():
+    version = _need_nvrtc()
+    found = json.loads(_run("--json", "--arch", "sm_90", "--kernel", "append_kv", "--dtype", "float32").stdout)
+    assert (found["schema"], found["nvrtc"]) == (1, version)
+    (row,) = found["kernels"]
+    assert row["constants"] == {"ELEMENT": "float32", "HEAD_DIM": 128, "LAYOUT_VLLM": 0}
+    assert row["registers"] > 8
+    assert row["spill_bytes"] == row["stack_bytes"] == row["shared_bytes"] == 0
+    assert row["parameters"][9:11] == [{"offset": 72, "size": 8}, {"offset": 80, "size": 4}]
+
+
+def test_help_shows_an_example():
+    done = _run("--help")
+    assert done.exit_code == 0
+    assert "python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--head-dim", "12"], "12 is not a multiple of 8"),
+        (["--head-dim", "264"], "264 is not in the range"),
+        (["--dtype", "int8"], "'int8' is not one of"),
+        (["--layout", "dhn"], "'dhn' is not one of"),
+        (["--kernel", "nothing"], "'nothing' is not one of"),
+    ],
+)
+def test_bad_usage_is_status_2(arguments, text):
+    done = _run(*arguments)
+    assert done.exit_code == 2
+    assert text in done.output
+
+
+def test_an_architecture_that_nvrtc_does_not_know_is_one_line():
+    _need_nvrtc()
+    done = _run("--arch", "sm_30")
+    assert done.exit_code == 1
+    assert re.fullmatch(r"error: NVRTC could not compile append_kv for sm_30: .*\n", done.output)
+
+
+def test_a_missing_nvrtc_is_one_line_that_names_the_wheel(monkeypatch):
+    def not_there():
+        raise RuntimeError("no library")
+
+    monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", not_there)
+    done = _run()
+    assert done.exit_code == 1
+    assert re.fullmatch(r"error: the NVRTC library was not found .*pip install nvidia-cuda-nvrtc .*\n", done.output)

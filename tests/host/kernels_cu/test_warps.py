@@ -1,0 +1,114 @@
+"""The CPU's warp and block functions are exact: every result follows from the function's definition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels_cu import HostRun, HostTarget, KernelError
+from kernels_cu.checked_launch import launch_checked
+from kernels_cu.host_run import SCHEDULES
+
+KERNEL = Path(__file__).with_name("warps.cu")
+KINDS = [
+    "SHUFFLE",
+    "UP",
+    "DOWN",
+    "XOR",
+    "HALVES",
+    "PART_ABSENT",
+    "SHARED",
+    "LATE_RETURN",
+    "BLOCK_SUM",
+    "DIVERGENT",
+    "STACK",
+    "STUCK",
+]
+
+
+@pytest.fixture(params=SCHEDULES)
+def run(request, target):  # noqa: ARG001 - skips without a compiler
+    """Launch the kernel in one of its kinds, under each schedule; the result of every thread."""
+
+    def launch(kind, n=0, width=32, grid=1, threads=32, host_threads=1):
+        out = np.full((grid, threads), -2, np.int64)
+        launch_checked(
+            HostTarget(HostRun(request.param, threads=host_threads)),
+            KERNEL,
+            {},
+            (grid, 1, 1),
+            (threads, 1, 1),
+            (np.uint64(out.ctypes.data), np.int32(KINDS.index(kind)), np.int32(n), np.int32(width)),
+            stream=0,
+            keepalive=out,
+        )
+        return out
+
+    return launch
+
+
+@pytest.mark.parametrize("width", [32, 16, 4])
+@pytest.mark.parametrize("n", [0, 1, 3, 5, 17, 31])
+def test_shuffles(run, n, width):
+    lanes = np.arange(32)
+    first, last = lanes // width * width, lanes // width * width + width - 1
+
+    def inside(source):
+        return np.where((source < first) | (source > last), lanes, source)
+
+    assert (run("SHUFFLE", n, width) == first + n % width).all()
+    assert (run("UP", n, width) == inside(lanes - n)).all()
+    assert (run("DOWN", n, width) == inside(lanes + n)).all()
+    assert (run("XOR", n, width) == inside(lanes ^ n)).all()
+
+
+def test_parts_of_a_warp_exchange_by_themselves(run):
+    x = np.arange(32)
+    for _ in range(5):
+        x[:16] = x[:16] + x[np.arange(16) ^ 1]
+    for _ in range(2):
+        x[16:] = x[16:] + x[np.arange(16, 32) ^ 2]
+    assert (run("HALVES") == x[np.arange(32) ^ 16]).all()
+
+
+def test_a_lane_outside_the_mask_gives_all_bits(run):
+    assert (run("PART_ABSENT", n=3)[0, :8] == 3).all()
+    assert (run("PART_ABSENT", n=9)[0, :8] == -1).all()
+
+
+def test_shared_memory_holds_no_zeros_for_any_block(run):
+    assert (run("SHARED", grid=40, threads=64) == 0xFFFFFFFF).all()
+
+
+def test_nobody_waits_for_a_thread_that_has_returned(run):
+    out = run("LATE_RETURN", threads=96)[0]
+    threads = np.arange(96)
+    assert (out == np.where(threads % 32 % 3 == 2, threads, -2)).all()
+
+
+def test_a_block_barrier_stands_between_what_warps_write_and_read(run):
+    assert (run("BLOCK_SUM", threads=1024) == 32 * 33 // 2).all()
+    assert (run("BLOCK_SUM", threads=40, grid=3) == 3).all()
+
+
+@pytest.mark.parametrize("kind", ["DIVERGENT", "STUCK"])
+def test_a_barrier_that_a_part_never_reaches_is_an_error(run, kind):
+    with pytest.raises(
+        KernelError, match=r"warps, block \(0, 0, 0\): a barrier or shuffle waits for threads that never"
+    ):
+        run(kind)
+    assert (run("XOR", 1) == np.arange(32) ^ 1).all()
+
+
+def test_a_full_stack_is_an_error(run):
+    assert (run("STACK", n=3) == 6).all()
+    with pytest.raises(KernelError, match="a thread's stack is full"):
+        run("STACK", n=10_000)
+    assert (run("XOR", 1) == np.arange(32) ^ 1).all()
+
+
+def test_many_blocks_run_once_each_on_several_host_threads(run):
+    out = run("BLOCK_SUM", threads=64, grid=3000, host_threads=4)
+    assert (out == 3).all()
