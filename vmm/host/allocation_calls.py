@@ -46,6 +46,7 @@ class AllocationCalls(ContextCalls):
         with self._lock:
             offset = bank.take(size)
             if offset is None:
+                number(size)
                 return EXHAUSTED_1
             handle = next(self._handles)
             self._allocations[handle] = Allocation(handle, size, found, bank, offset)
@@ -104,10 +105,10 @@ class AllocationCalls(ContextCalls):
             log.error("%s: handle %#x names no allocation; it was released already, or never created", call, handle)
         return INVALID
 
-    def cuMemRetainAllocationHandle(self, address: Any) -> Result:
-        """The handle that is mapped at ``address``, with one more reference."""
+    def cuMemRetainAllocationHandle(self, addr: Any) -> Result:
+        """The handle that is mapped at ``addr``, with one more reference."""
         with self._lock:
-            mapping = self._space.mapping_at(number(address))
+            mapping = self._space.mapping_at(number(addr))
             if mapping is None:
                 return INVALID_1
             mapping.allocation.refs += 1

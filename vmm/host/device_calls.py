@@ -47,9 +47,9 @@ _EXISTING = frozenset(int(member) for member in _ATTRIBUTE)
 class DeviceCalls(HostState):
     """cuInit to cuDeviceCanAccessPeer; an attribute that the host driver does not have is 0."""
 
-    def cuInit(self, flags: int) -> Result:
+    def cuInit(self, Flags: int) -> Result:
         """Open the driver; flags must be 0."""
-        if number(flags):
+        if number(Flags):
             return INVALID
         gate.open_(self)
         return OK
@@ -73,29 +73,29 @@ class DeviceCalls(HostState):
         ordinal = int(device or 0)
         return ordinal if 0 <= ordinal < len(self._devices) else -1
 
-    def cuDeviceGetName(self, length: int, device: Any) -> Result:
+    def cuDeviceGetName(self, length: int, dev: Any) -> Result:
         """The name, padded with NUL to ``length`` bytes."""
-        if self._ordinal(device) < 0:
+        if self._ordinal(dev) < 0:
             return INVALID_DEVICE, None
         if length <= 0:
             return INVALID_1
         return SUCCESS, b"software device"[: length - 1].ljust(length, b"\0")
 
-    def cuDeviceTotalMem(self, device: Any) -> Result:
+    def cuDeviceTotalMem(self, dev: Any) -> Result:
         """Physical memory in bytes."""
-        ordinal = self._ordinal(device)
+        ordinal = self._ordinal(dev)
         return (INVALID_DEVICE, None) if ordinal < 0 else (SUCCESS, self._devices[ordinal].total)
 
-    def cuDeviceGetAttribute(self, attribute: Any, device: Any) -> Result:
+    def cuDeviceGetAttribute(self, attrib: Any, dev: Any) -> Result:
         """What the device can do; 0 for every existing attribute that is not listed here."""
-        if self._ordinal(device) < 0:
+        if self._ordinal(dev) < 0:
             return INVALID_DEVICE, None
-        found = int(attribute)
+        found = int(attrib)
         return (SUCCESS, _VALUES.get(found, 0)) if found in _EXISTING else INVALID_1
 
-    def cuDeviceCanAccessPeer(self, device: Any, peer: Any) -> Result:
+    def cuDeviceCanAccessPeer(self, dev: Any, peerDev: Any) -> Result:
         """Whether one device reaches another's memory; not its own."""
-        if self._ordinal(device) < 0 or self._ordinal(peer) < 0:
+        if self._ordinal(dev) < 0 or self._ordinal(peerDev) < 0:
             return INVALID_DEVICE, None
         return SUCCESS, 0
 
@@ -119,18 +119,18 @@ _RESULTS = frozenset(int(member) for member in cuda.CUresult)
 class ContextCalls(DeviceCalls):
     """Primary contexts, counted, and the current context of each thread."""
 
-    def cuDevicePrimaryCtxRetain(self, device: Any) -> Result:
+    def cuDevicePrimaryCtxRetain(self, dev: Any) -> Result:
         """One more user of the device's primary context."""
-        ordinal = self._ordinal(device)
+        ordinal = self._ordinal(dev)
         if ordinal < 0:
             return INVALID_DEVICE, None
         with self._lock:
             self._contexts[ordinal].count += 1
         return SUCCESS, cuda.CUcontext(self._contexts[ordinal].handle)
 
-    def cuDevicePrimaryCtxRelease(self, device: Any) -> Result:
+    def cuDevicePrimaryCtxRelease(self, dev: Any) -> Result:
         """One user less; below zero is refused."""
-        ordinal = self._ordinal(device)
+        ordinal = self._ordinal(dev)
         if ordinal < 0:
             return (INVALID_DEVICE,)
         with self._lock:
@@ -153,11 +153,11 @@ class ContextCalls(DeviceCalls):
         stack = self._thread.stack
         return SUCCESS, cuda.CUcontext(stack[-1].handle if stack else 0)
 
-    def cuCtxSetCurrent(self, context: Any) -> Result:
+    def cuCtxSetCurrent(self, ctx: Any) -> Result:
         """Replace the top of the stack; 0 takes it off."""
         stack = self._thread.stack
-        found = self._context_of(context)
-        if found is None and number(context):
+        found = self._context_of(ctx)
+        if found is None and number(ctx):
             return NO_CONTEXT
         if stack:
             stack.pop()
@@ -165,9 +165,9 @@ class ContextCalls(DeviceCalls):
             stack.append(found)
         return OK
 
-    def cuCtxPushCurrent(self, context: Any) -> Result:
+    def cuCtxPushCurrent(self, ctx: Any) -> Result:
         """Put a context on top."""
-        found = self._context_of(context)
+        found = self._context_of(ctx)
         if found is None:
             return NO_CONTEXT
         self._thread.stack.append(found)
