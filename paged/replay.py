@@ -128,7 +128,7 @@ def report_of(run: Run, workload: Workload, results: dict[str, PolicyResult]) ->
         "budget_bytes": setup.budget,
         "token_bytes": setup.model.token_bytes,
         "max_model_len": setup.limits.max_model_len,
-        "chunk": setup.chunk,
+        "chunk": setup.layout.chunk,
         "driver_costs": "measured" if setup.driver != "host" else run.costs.name,
     }
     return Report(

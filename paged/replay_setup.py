@@ -10,11 +10,12 @@ import vmm
 from vmm import format_size, round_down
 
 from .driver_calls import DriverCalls
+from .layout import KVLayout
 from .models import model as find_model
 from .replay_options import DEFAULT_GPU_MEMORY, Options
 from .roofline import Roofline
 from .scheduler import Limits
-from .spec import KVSpec, ModelSpec
+from .spec import ModelSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Setup:
     """One replay, ready to run; plain data that can go to another process.
 
     ``driver``, ``device_name`` and ``backing`` say on what, ``memory`` is the GPU's in bytes and ``budget`` what is
-    left of it for KV, ``chunk`` the size of a physical allocation.
+    left of it for KV, ``layout`` how the paged policies lay it out.
     """
 
     options: Options
@@ -32,14 +33,9 @@ class Setup:
     backing: str
     memory: int
     budget: int
-    chunk: int
+    layout: KVLayout
     limits: Limits
     roofline: Roofline
-
-    @property
-    def spec(self) -> KVSpec:
-        """The model's one group of layers."""
-        return self.model.groups[0]
 
     def open_driver(self) -> DriverCalls:
         """The driver, fresh if it is the host's, with its calls counted (and timed if it is real)."""
@@ -65,8 +61,9 @@ def prepare(options: Options) -> Setup:
     )
     driver, device_name, backing, memory, granularity = _find_device(options)
     chunk = options.chunk_bytes(granularity)
+    layout = KVLayout(model.groups[0], options.block_size, options.order, chunk=chunk)
     budget = kv_budget(options, model, memory)
-    setup = Setup(options, model, driver, device_name, backing, memory, budget, chunk, limits, roofline)
+    setup = Setup(options, model, driver, device_name, backing, memory, budget, layout, limits, roofline)
     _check_budget(setup)
     return setup
 
@@ -123,8 +120,7 @@ def _real_memory(device: vmm.Device, asked: int | None) -> int:
 
 def _check_budget(setup: Setup) -> None:
     """Raise ValueError for a budget in which not even one block has a place, or that this machine cannot hold."""
-    planes = 1 if setup.options.order == "block" else setup.spec.layers
-    least = max(planes * setup.chunk, setup.options.block_size * setup.model.token_bytes)
+    least = max(setup.layout.row_bytes, setup.layout.block_bytes)
     if setup.budget < least:
         raise ValueError(
             f"{describe_budget(setup)}: less than one block needs ({format_size(least)}); "

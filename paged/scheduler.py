@@ -200,9 +200,7 @@ class Scheduler:
     def _continue(self, job: Job, budget: int) -> int:
         """Compute more of the prompt that is partly computed, at most ``budget`` tokens, and return how many."""
         size = min(budget, job.target - job.computed)
-        if not size:
-            self.live_tokens += job.computed
-            return 0
+        assert size > 0, "a batch has a token for every sequence that may run"
         tokens = job.computed + size
         if tokens > job.room:
             if not self.policy.can_grow(job.number, tokens):

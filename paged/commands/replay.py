@@ -137,7 +137,7 @@ def _introduce(console: Console, run: Run) -> None:
     """On what, with which budget, and which workload."""
     setup, load = run.setup, run.workload
     console.print(f"Driver {setup.driver}, device {setup.device_name}, backing {setup.backing}")
-    console.print(f"{setup.model.name}: {setup.spec}; {describe_budget(setup)}")
+    console.print(f"{setup.model.name}: {setup.layout.spec}; {describe_budget(setup)}")
     lengths = load.lengths()
     console.print(
         f"{load.name}: {len(load):,} requests in {load.arrival_s[-1]:,.0f} s; prompts of {lengths['prompt']['p50']:,} "

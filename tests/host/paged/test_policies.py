@@ -1,0 +1,302 @@
+"""Every policy on the real allocators: one contract for all, and what each does, worked out by hand."""
+
+import random
+
+import pytest
+
+import vmm
+from paged.driver_calls import DriverCalls
+from paged.driver_costs import SETS, driver_costs
+from paged.policies import POLICIES, Usage, check_policy
+from paged.policies.grow_copy import GrowCopy
+from paged.policies.make import make_policy
+from paged.policies.policy import Policy
+from paged.replay_options import Options
+from paged.replay_setup import Setup, prepare
+
+MIB = 1 << 20
+GRANULARITY = 2 * MIB
+
+
+def setup_of(budget: int, **options) -> Setup:
+    """A setup with exactly that many bytes for KV; llama-3-8b: 128 KiB a token, so that 16 tokens are one chunk."""
+    chosen = {"max_model_len": 512, "driver": "host", **options}
+    weights = prepare(Options(gpu_memory="80 GiB", **chosen)).model.weight_bytes
+    memory = budget + weights + -(budget + weights) % GRANULARITY
+    slack = memory - budget - weights
+    return prepare(Options(gpu_memory=memory, gpu_memory_utilization=1.0, activation_memory=slack, **chosen))
+
+
+class Bench:
+    """A policy on a host driver without bytes, and what the driver says of it."""
+
+    def __init__(self, name: str, budget: int, **options) -> None:
+        self.setup = setup_of(budget, **options)
+        assert self.setup.budget == budget
+        self.host = vmm.HostDriver(memory=self.setup.memory, backing="none")
+        self.calls = DriverCalls(self.host)
+        self.device = vmm.Device(0, driver=self.calls.api)
+        self.policy: Policy = make_policy(name, self.device, self.setup)
+
+    def in_use(self) -> int:
+        """Bytes that the driver counts as given out."""
+        info = self.device.memory_info()
+        return info.total - info.free
+
+    def check(self, live: int) -> Usage:
+        """The usage, which must agree with the driver's own count and hold ``live`` tokens."""
+        usage = self.policy.usage()
+        assert sum(usage[2:]) == usage.committed == self.in_use()
+        assert live * self.setup.model.token_bytes <= usage.held
+        assert usage.committed <= min(self.setup.budget, usage.reserved)
+        assert min(usage) >= 0
+        return usage
+
+
+@pytest.fixture
+def bench():
+    made = []
+
+    def make(name: str, budget: int, **options) -> Bench:
+        made.append(Bench(name, budget, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.policy.close()
+        one.device.close()
+        live = one.host.live()
+        assert (live.reservations, live.mappings, live.allocations) == (0, 0, 0)
+
+
+# -- the contract -------------------------------------------------------------------------------------------------
+
+SHAPES = [
+    {},
+    {"order": "layer"},
+    {"order": "layer", "chunk": "4 MiB", "block_size": 8},
+    {"chunk": "6 MiB", "block_size": 16},
+    {"block_size": 24},
+    {"reserve": 0.5},
+]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_random_use_keeps_the_contract(bench, name: str, shape: dict) -> None:
+    """Sequences come, grow and go at random; after each step the books agree with the driver's."""
+    one = bench(name, 1536 * MIB, **shape)
+    policy, rng = one.policy, random.Random(f"{name}{shape}")
+    tokens: dict[int, int] = {}
+    room: dict[int, int] = {}
+    refused = 0
+    for number in range(400):
+        action = rng.choice(("admit", "admit", "grow", "grow", "grow", "finish", "settle"))
+        if action == "admit":
+            prompt = rng.randint(1, 300)
+            first = rng.randint(1, prompt)
+            if policy.fits(prompt) and policy.can_admit(prompt):
+                room[number] = policy.admit(number, first, prompt)
+                tokens[number] = first
+            else:
+                refused += 1
+        elif action == "grow" and tokens:
+            request = rng.choice(list(tokens))
+            wanted = min(512, room[request] + 1)
+            if wanted <= room[request] or policy.can_grow(request, wanted):
+                if wanted > room[request]:
+                    room[request] = policy.grow(request, wanted)
+                tokens[request] = wanted
+            else:
+                refused += 1
+        elif action == "finish" and tokens:
+            request = rng.choice(list(tokens))
+            policy.finish(request)
+            del tokens[request], room[request]
+        elif action == "settle":
+            policy.settle()
+        assert all(room[request] >= tokens[request] for request in tokens)
+        one.check(sum(tokens.values()))
+    assert refused > 5
+    for request in tokens:
+        policy.finish(request)
+    policy.settle()
+    assert one.check(0).held == 0
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_fits_can_be_served_alone(bench, name: str, shape: dict) -> None:
+    """The longest sequence that ``fits`` grows token by token to its end, and one that does not fit is none."""
+    one = bench(name, 256 * MIB, max_model_len=1024, **shape)
+    policy = one.policy
+    longest = max((tokens for tokens in range(1, 1025) if policy.fits(tokens)), default=0)
+    assert not policy.fits(1025)
+    if not longest:
+        return
+    assert policy.can_admit(1)
+    room = policy.admit(0, 1, 1)
+    for tokens in range(1, longest + 1):
+        if tokens > room:
+            assert policy.can_grow(0, tokens)
+            room = policy.grow(0, tokens)
+            policy.settle()
+        one.check(tokens)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_full_budget_refuses_and_changes_nothing(bench, name: str) -> None:
+    one = bench(name, 512 * MIB)
+    number = 0
+    while one.policy.can_admit(100):
+        one.policy.admit(number, 100, 100)
+        number += 1
+    before = one.policy.usage()
+    assert not one.policy.can_admit(100)
+    assert number >= 512 * MIB // (512 * 128 * 1024)
+    assert one.policy.usage() == before
+    one.policy.finish(0)
+    one.policy.settle()
+    assert one.policy.can_admit(100)
+
+
+# -- static -------------------------------------------------------------------------------------------------------
+
+
+def test_static_commits_the_longest_sequence(bench) -> None:
+    """512 tokens of 128 KiB are 64 MiB; a budget of 300 MiB has room for 4."""
+    one = bench("static", 300 * MIB)
+    assert [one.policy.admit(number, 1, 1) for number in range(4)] == [512] * 4
+    assert not one.policy.can_admit(1)
+    assert one.check(4) == Usage(256 * MIB, 256 * MIB, 256 * MIB)
+    assert one.calls.counts()["cuMemCreate"] == 4
+    one.policy.finish(2)
+    assert one.check(3).committed == 192 * MIB
+
+
+# -- grow-copy ----------------------------------------------------------------------------------------------------
+
+
+def test_grow_copy_doubles_and_holds_both_buffers_while_it_copies(bench) -> None:
+    """20 tokens need 2.5 MiB: a buffer of 4 MiB with room for 32. The 33rd moves 32 tokens to one of 8 MiB."""
+    one = bench("grow-copy", 64 * MIB)
+    assert one.policy.admit(0, 20, 20) == 32
+    assert one.check(20) == Usage(4 * MIB, 4 * MIB, 4 * MIB)
+    assert one.policy.grow(0, 33) == 64
+    assert one.check(33) == Usage(12 * MIB, 12 * MIB, 8 * MIB, retiring=4 * MIB)
+    assert one.policy.copied == 32 * 128 * 1024
+    assert one.calls.counts()["cuMemcpyDtoDAsync"] == 1
+    assert one.policy.settle()
+    assert one.check(33) == Usage(8 * MIB, 8 * MIB, 8 * MIB)
+    assert not one.policy.settle()
+
+
+def test_grow_copy_makes_no_buffer_larger_than_the_longest_sequence(bench) -> None:
+    one = bench("grow-copy", 512 * MIB)
+    assert one.policy.admit(0, 300, 300) == 304  # 37.5 MiB, in units of 2 MiB
+    assert one.policy.grow(0, 305) == 512
+    assert one.check(305).held == 64 * MIB
+
+
+def test_grow_copy_cannot_grow_where_only_one_of_two_buffers_has_room(bench) -> None:
+    """32 MiB and then 64 MiB are 96: a budget of 90 refuses, although the sequence alone would fit."""
+    one = bench("grow-copy", 90 * MIB)
+    one.policy.admit(0, 256, 256)
+    assert not one.policy.can_grow(0, 257)
+    assert not one.policy.fits(257)
+    assert one.policy.fits(200)  # at worst from 26 to 52 MiB
+
+
+def test_grow_copy_moves_the_bytes() -> None:
+    text = bytes(range(256)) * (2 * MIB // 256)
+    found = bytearray(len(text))
+    with vmm.Device(0, driver=vmm.HostDriver(memory="64 MiB", backing="memory")) as device, device.current():
+        policy = GrowCopy(device, 64 * MIB, token_bytes=128 * 1024, max_model_len=512)
+        policy.admit(0, 16, 16)
+        device.driver.copy_in(policy.buffers[0].addresses.base, text, len(text))
+        policy.grow(0, 17)
+        policy.settle()
+        device.driver.copy_out(found, policy.buffers[0].addresses.base, len(text))
+        policy.close()
+    assert found == text
+
+
+# -- names and costs ----------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_policy_is_named_with_its_neighbour() -> None:
+    with pytest.raises(ValueError, match=r"unknown policy 'paged-vm'; did you mean 'paged-vmm'\? known: static, "):
+        check_policy("paged-vm")
+
+
+def test_driver_costs_multiply_calls_by_published_figures() -> None:
+    calls = {"cuMemCreate": 1000, "cuMemSetAccess": 100, "cuCtxSynchronize": 7}
+    costs = SETS["vattention"]
+    assert costs.seconds(calls) == pytest.approx((1000 * 29 + 100 * 38) * 1e-6)
+    assert costs.missing(calls) == ["cuCtxSynchronize"]
+
+
+def test_driver_costs_from_a_file(tmp_path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text('{"source": "my GPU", "microseconds": {"cuMemMap": 3.5}}')
+    costs = driver_costs(str(path))
+    assert (costs.source, costs.seconds({"cuMemMap": 2})) == ("my GPU", 7e-6)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"source": "x", "microseconds": 3}', '{"source":1,"microseconds":{"a":"b"}}']
+)
+def test_a_file_without_driver_costs(tmp_path, text: str) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"costs\.json: not a set of driver costs; write \{"):
+        driver_costs(str(path))
+
+
+@pytest.mark.parametrize("cost", ["-1", "NaN", "Infinity"])
+def test_a_cost_that_is_none(tmp_path, cost: str) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(f'{{"source": "x", "microseconds": {{"cuMemMap": {cost}}}}}')
+    with pytest.raises(ValueError, match=r"the cost of cuMemMap is .*; a cost is 0 microseconds or more"):
+        driver_costs(str(path))
+
+
+def test_unknown_driver_costs() -> None:
+    with pytest.raises(ValueError, match="unknown driver costs 'mine'; use vattention, kvcached, or the path"):
+        driver_costs("mine")
+
+
+# -- counting -----------------------------------------------------------------------------------------------------
+
+
+class Api:
+    """Three attributes of a driver."""
+
+    backing = "none"
+    other = 3
+
+    def cuMemMap(self, value: int) -> tuple[int, int]:  # noqa: N802
+        return 0, value
+
+
+def test_calls_are_counted_and_passed_on() -> None:
+    calls = DriverCalls(Api())
+    assert [calls.api.cuMemMap(value) for value in (1, 2)] == [(0, 1), (0, 2)]
+    assert (calls.counts(), calls.seconds, calls.api.other, calls.api.backing) == ({"cuMemMap": 2}, 0, 3, "none")
+    calls.clear()
+    assert calls.counts() == {}
+    calls.api.cuMemMap(1)
+    assert calls.counts() == {"cuMemMap": 1}
+
+
+def test_calls_are_timed_where_they_are_real() -> None:
+    calls = DriverCalls(Api(), timed=True)
+    calls.api.cuMemMap(1)
+    assert 0 < calls.seconds < 1
+    calls.clear()
+    assert calls.seconds == 0
+
+
+def test_an_attribute_that_a_driver_lacks_is_missing() -> None:
+    with pytest.raises(AttributeError, match="cuNothing"):
+        DriverCalls(Api()).api.cuNothing()

@@ -1,0 +1,344 @@
+"""Whole replays as library calls: all policies on the same arrivals and budget, and what must hold of every one."""
+
+import dataclasses
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vmm
+from paged.policies import CAUSES, POLICIES
+from paged.replay import replay
+from paged.replay_options import Options
+from paged.replay_processes import ReplayError, run_in_processes
+from paged.replay_report import Report
+from paged.replay_setup import prepare
+from paged.replay_table import conclusion
+from paged.workload import TraceError, Workload, generate
+
+TRACES = Path(__file__).parents[4] / "shared" / "traces"
+GIB = 1 << 30
+
+
+def trace(name: str) -> Path:
+    path = TRACES / name
+    if not path.is_file():
+        pytest.skip(f"{name} is not in ../shared/traces")
+    return path
+
+
+@pytest.fixture(scope="module")
+def small() -> Report:
+    """300 requests on 4.5 GiB for KV: static has room for 4 sequences, the others for ten times as many."""
+    return replay(gpu_memory="22.75 GiB", limit=300, driver="host", driver_costs="kvcached")
+
+
+def check_report(report: Report) -> None:
+    """What must hold of any replay."""
+    assert set(report.policies) <= set(POLICIES)
+    for result in report.policies.values():
+        assert result.completed + result.rejected == report.requests
+        assert result.committed.mean == result.live.mean + sum(result.waste.values())  # to the byte
+        assert set(result.waste) == set(CAUSES)
+        assert min(result.waste.values()) >= 0
+        assert result.live.peak <= result.committed.peak <= min(report.budget, result.reserved.peak)
+        for figure in (result.reserved, result.committed, result.live, result.running):
+            assert 0 <= figure.mean <= figure.peak
+        assert sum(result.bound_steps.values()) == result.steps
+        assert result.prefill_s + result.decode_s <= result.duration_s * (1 + 1e-9)
+        assert len(result.timeline) <= 1024
+        series = result.timeline.series("committed")
+        edges = result.timeline.edges()
+        mean = np.average(series.mean, weights=np.diff(edges))
+        assert mean == pytest.approx(result.committed.mean, rel=1e-6)
+        assert series.high.max() == result.committed.peak
+        assert edges[-1] == result.duration_s
+
+
+def test_what_must_hold(small: Report) -> None:
+    check_report(small)
+    assert list(small.policies) == list(POLICIES)
+
+
+def test_the_budget_is_what_vllm_would_leave(small: Report) -> None:
+    """0.9 x 22.75 GiB - 8,030,261,248 parameters of 2 bytes - 1 GiB."""
+    assert small.budget == int(22.75 * GIB * 0.9) - 2 * 8_030_261_248 - GIB
+    assert small.options["budget_bytes"] == small.budget
+
+
+def test_paging_serves_more_in_the_same_memory(small: Report) -> None:
+    static, paged = small.policies["static"], small.policies["paged-vmm"]
+    assert static.running.peak == small.budget // (8192 * 131_072)
+    assert paged.running.peak > 5 * static.running.peak
+    assert paged.tokens_per_s > 1.5 * static.tokens_per_s
+    assert static.committed_over_live > 4 > 1.10 > paged.committed_over_live
+
+
+def test_paged_policies_serve_alike(small: Report) -> None:
+    """What memory is for decides who runs; where physical memory comes from does not."""
+    prealloc, on_demand = small.policies["paged-prealloc"], small.policies["paged-vmm"]
+    assert prealloc.running.mean == pytest.approx(on_demand.running.mean, rel=0.01)
+    assert prealloc.committed.mean == prealloc.committed.peak
+    assert on_demand.committed.mean < prealloc.committed.mean
+
+
+def test_driver_time_is_calls_times_published_costs(small: Report) -> None:
+    static = small.policies["static"]
+    served = static.completed + static.preemptions
+    calls = ("AddressFree", "AddressReserve", "Create", "Map", "Release", "SetAccess", "Unmap")
+    assert static.driver_calls == {f"cuMem{call}": served for call in calls}
+    assert static.driver_s == pytest.approx(served * (19 + 193.32 + 1.45 + 35.99 + 25.63) * 1e-6)
+    assert static.uncosted == ("cuMemAddressFree", "cuMemRelease")
+
+
+def test_tokens_per_second_are_completed_output(small: Report) -> None:
+    load = generate(300)
+    served = load.prompt + load.output <= 8192
+    for result in small.policies.values():
+        assert result.too_long == (~served).sum()
+        assert result.never_fits == 0
+        assert result.tokens_per_s == pytest.approx(load.output[served].sum() / result.duration_s)
+
+
+def test_json_is_what_was_agreed(small: Report) -> None:
+    found = json.loads(small.json_text())
+    assert list(found) == [
+        "schema", "trace", "requests", "model", "driver", "backing", "options", "lengths", "policies",
+    ]  # fmt: skip
+    assert (found["schema"], found["requests"], found["model"]) == (1, 300, "llama-3-8b")
+    assert (found["driver"], found["backing"]) == ("host", "none")
+    for name in POLICIES:
+        policy = found["policies"][name]
+        assert list(policy) == [
+            "reserved_bytes", "committed_bytes", "live_bytes", "committed_over_live", "waste_bytes", "running",
+            "preemptions", "completed", "rejected", "duration_s", "prefill_s", "decode_s", "bound_steps",
+            "tokens_per_s", "driver_calls", "driver_time_s",
+        ]  # fmt: skip
+        for key in ("reserved_bytes", "committed_bytes", "live_bytes", "running"):
+            assert list(policy[key]) == ["mean", "peak"]
+        assert list(policy["waste_bytes"]) == ["tail", "row", "supply", "prefix", "retiring", "unused"]
+        assert list(policy["bound_steps"]) == ["compute", "bandwidth", "overhead"]
+        committed, live = policy["committed_bytes"]["mean"], policy["live_bytes"]["mean"]
+        assert policy["committed_over_live"] == committed / live
+        assert sum(policy["waste_bytes"].values()) == committed - live
+    assert set(found["lengths"]) == {"prompt", "output"}
+
+
+def same(first: Report, second: Report) -> bool:
+    return first.to_json() == second.to_json() and all(
+        np.array_equal(a.timeline.edges(), b.timeline.edges())
+        for a, b in zip(first.policies.values(), second.policies.values(), strict=True)
+    )
+
+
+def test_processes_change_nothing(small: Report) -> None:
+    options = Options(gpu_memory="22.75 GiB", limit=300, driver="host", driver_costs="kvcached")
+    told: dict[str, int] = {}
+    assert same(replay(None, options, processes=2, progress=told.__setitem__), small)
+    assert set(told) == set(POLICIES)
+
+
+def test_a_seed_decides_everything_that_is_drawn() -> None:
+    options = Options(limit=60, driver="host", policies=("static",))
+    first, again, other = (replay(None, dataclasses.replace(options, seed=seed)) for seed in (1, 1, 2))
+    assert same(first, again)
+    assert first.policies["static"].live.mean != other.policies["static"].live.mean
+
+
+def test_rate_scale_and_limit_are_taken() -> None:
+    load = generate(100, seed=5)
+    slow = replay(load, driver="host", policies=("static",), limit=40)
+    fast = replay(load, driver="host", policies=("static",), limit=40, rate_scale=2.0)
+    assert slow.requests == fast.requests == 40
+    edges = [report.policies["static"].duration_s for report in (slow, fast)]
+    assert edges[1] < edges[0]
+
+
+def test_what_is_measured_on_real_memory_is_what_is_committed() -> None:
+    """backing="memory": the operating system's count of the memory file, once a bucket, between low and high."""
+    report = replay(
+        generate(40, rate=200.0),
+        model="stories260k",
+        gpu_memory="64 MiB",
+        activation_memory=0,
+        driver="host",
+        backing="memory",
+        measure=True,
+        max_num_seqs=16,
+    )
+    check_report(report)
+    for result in report.policies.values():
+        measured, committed = result.timeline.series("measured"), result.timeline.series("committed")
+        assert np.isfinite(measured.mean).all()
+        assert (measured.high <= committed.high.max()).all()
+        assert measured.high.max() > 0
+    prealloc = report.policies["paged-prealloc"]
+    assert set(prealloc.timeline.series("measured").mean) == {prealloc.committed.mean}
+
+
+def test_everything_too_long_is_rejected_by_all() -> None:
+    load = Workload("long", np.zeros(3), np.full(3, 8000), np.full(3, 500))
+    report = replay(load, driver="host")
+    check_report(report)
+    assert {result.too_long for result in report.policies.values()} == {3}
+    assert {result.committed_over_live for result in report.policies.values()} == {None}
+    assert conclusion(report) == "No policy served a request: every one was rejected."
+
+
+def test_a_budget_too_small_for_a_policy_rejects_there_only() -> None:
+    """1 GiB - 1 chunk: static has no room for one sequence of 8,192 tokens, paging has for most of a prompt."""
+    load = Workload("short", np.zeros(5), np.full(5, 500), np.full(5, 20))
+    report = replay(load, driver="host", gpu_memory="18.8 GiB", policies=("static", "paged-vmm"))
+    assert report.budget < GIB
+    assert (report.policies["static"].never_fits, report.policies["static"].completed) == (5, 0)
+    assert (report.policies["paged-vmm"].never_fits, report.policies["paged-vmm"].completed) == (0, 5)
+
+
+def test_the_published_trace_in_short() -> None:
+    report = replay(trace("azure_conv_2023.csv"), gpu_memory="80 GiB", driver="host", limit=400)
+    check_report(report)
+    assert report.requests == 400
+    assert report.policies["paged-vmm"].committed_over_live <= 1.10
+    assert report.policies["static"].committed_over_live > 4
+
+
+def test_mooncake_in_short() -> None:
+    report = replay(trace("mooncake_conversation.jsonl"), driver="host", limit=200, policies=("static", "paged-vmm"))
+    check_report(report)
+    assert report.policies["static"].too_long > 50  # prompts beyond 8,192 tokens
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("order", ["block", "layer"])
+def test_the_whole_published_trace(order: str) -> None:
+    report = replay(trace("azure_conv_2023.csv"), gpu_memory="80 GiB", driver="host", order=order, processes=2)
+    check_report(report)
+    assert report.requests == 19_366
+    assert report.policies["paged-vmm"].committed_over_live <= (1.10 if order == "block" else 1.30)
+    assert report.policies["static"].committed_over_live > 4
+    assert report.policies["paged-vmm"].running.mean == pytest.approx(7.3, abs=0.1)
+    assert report.policies["paged-vmm"].running.peak == 28
+
+
+@pytest.mark.exhaustive
+def test_the_whole_published_trace_where_the_budget_binds() -> None:
+    policies = ("paged-prealloc", "paged-vmm")
+    report = replay(trace("azure_conv_2023.csv"), driver="host", rate_scale=12.0, policies=policies, processes=2)
+    check_report(report)
+    prealloc, on_demand = (report.policies[name] for name in policies)
+    assert prealloc.preemptions > 100
+    assert on_demand.running.mean == pytest.approx(prealloc.running.mean, rel=0.01)
+
+
+# -- options ------------------------------------------------------------------------------------------------------
+
+BAD = [
+    ({"gpu_memory_utilization": 0.0}, "utilization must be above 0 and at most 1, not 0"),
+    ({"gpu_memory_utilization": float("nan")}, "utilization must be above 0 and at most 1, not nan"),
+    ({"reserve": -0.5}, "reserve must be a fraction of 0 or more, not -0.5"),
+    ({"seed": -1}, "seed must be 0 or more, not -1"),
+    ({"order": "token"}, "order must be one of 'block', 'layer', not 'token'"),
+    ({"driver": "gpu"}, "driver must be one of 'cuda', 'host', not 'gpu'"),
+    ({"backing": "disk"}, "backing must be one of 'none', 'memory', not 'disk'"),
+    ({"policies": ()}, "no policy is named"),
+    ({"policies": ("paged",)}, "unknown policy 'paged'"),
+    ({"model": "llama-9"}, "unknown model 'llama-9'"),
+    ({"kv_cache_dtype": "fp8"}, "KV cache dtype 'fp8' is not supported yet"),
+    ({"max_model_len": 9000}, "max_model_len 9000 is more than the 8192 positions of llama-3-8b"),
+    ({"max_model_len": 0}, "max_model_len must be at least 1, not 0"),
+    ({"max_num_batched_tokens": 100}, r"max_num_batched_tokens \(100\) must be at least max_num_seqs \(1024\)"),
+    ({"block_size": 0}, "block_size must be 1 to 256 tokens, not 0"),
+    ({"chunk": "3 MiB"}, "chunk '3 MiB' is no multiple of the device's granularity, 2097152 bytes"),
+    ({"chunk": "big"}, "chunk 'big' is not a size"),
+    ({"gpu_memory": "10 GB"}, "GPU memory '10 GB' is not a size"),
+    ({"gpu_memory": "1 MiB"}, "GPU memory 1 MiB is less than the granularity"),
+    ({"gpu_memory": "16 GiB"}, r"KV budget -1\.56 GiB = 0\.9 x 16 GiB - 14\.96 GiB weights - 1 GiB activations: less"),
+    ({"activation_memory": "90 GiB"}, r"90 GiB activations: less than one block needs \(2 MiB\); give more GPU memory"),
+    ({"activation_memory": -1}, "activation memory must be more than 0"),
+    ({"flops": 0.0}, "FLOP rate must be a number above 0"),
+    ({"bandwidth": float("inf")}, "bandwidth must be a number above 0"),
+    ({"step_overhead": -1.0}, "step overhead must be 0 s or more"),
+    ({"driver_costs": "mine"}, "unknown driver costs 'mine'"),
+    ({"limit": 0}, "number of requests must be at least 1, not 0"),
+    ({"rate": 0.0}, "arrival rate must be a number of requests a second above 0"),
+    ({"rate_scale": -2.0}, "rate scale must be a number above 0, not -2"),
+    ({"backing": "memory", "gpu_memory": "900 TiB"}, "of memory to give; give less GPU memory, or use backing 'none'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), BAD, ids=str)
+def test_options_that_make_no_sense(changes: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        replay(None, **{"driver": "host", **changes})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_option_that_there_is_not() -> None:
+    with pytest.raises(TypeError, match="gpu_mem"):
+        replay(None, gpu_mem="80 GiB")
+
+
+def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="there is no such file"):
+        replay(tmp_path / "trace.csv", driver="host")
+
+
+def test_a_real_driver_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(vmm.DriverMissingError, match="driver 'cuda'"):
+        prepare(Options(driver="cuda"))
+
+
+def test_the_environment_chooses_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VMM_DRIVER", "host")
+    assert prepare(Options()).driver == "host"
+
+
+# -- processes ----------------------------------------------------------------------------------------------------
+
+
+def succeed(run: object, name: str, tell) -> str:
+    tell(name, 1)
+    return f"{run} {name}"
+
+
+def fail(run: object, name: str, tell) -> str:  # noqa: ARG001
+    if name == "b":
+        raise ValueError("nothing works here")
+    time.sleep(60)
+    return name
+
+
+def die(run: object, name: str, tell) -> str:  # noqa: ARG001
+    if name == "b":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+    return name
+
+
+def leave(run: object, name: str, tell) -> str:  # noqa: ARG001
+    os._exit(3)
+
+
+def test_results_come_in_the_order_of_the_names() -> None:
+    names = ("a", "b", "c", "d", "e")
+    assert run_in_processes(succeed, "run", names, 2, None) == {name: f"run {name}" for name in names}
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (fail, "policy b: ValueError: nothing works here"),
+        (die, "policy b: its process was killed by signal 9, perhaps for lack of memory"),
+        (leave, "policy b: its process exited with 3"),
+    ],
+)
+def test_a_failure_is_told_by_name_and_nothing_hangs(task, words: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(ReplayError, match=words):
+        run_in_processes(task, None, ("a", "b"), 2, None)
+    assert time.monotonic() - start < 30

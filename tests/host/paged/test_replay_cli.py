@@ -1,0 +1,180 @@
+"""python -m paged replay: what it prints and writes, and how it refuses."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from paged.commands.replay import replay
+from paged.policies import POLICIES
+
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(replay, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    rows = (f"2023-11-16 18:15:{second:02}.5000000,{100 + 40 * second},{20 + second}\n" for second in range(30))
+    path.write_text(HEADER + "".join(rows))
+    return path
+
+
+def test_the_text_says_on_what_with_which_budget_and_what_to_conclude(trace: Path) -> None:
+    found = run(trace, "--driver", "host", "--gpu-memory", "20GiB")
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert lines[0].startswith("Driver host, device ")
+    assert lines[0].endswith("backing none")
+    text = " ".join(found.stdout.split())
+    assert "KV budget 2.04 GiB = 0.9 x 20 GiB - 14.96 GiB weights - 1 GiB activations" in text
+    assert "30 requests in 29 s; prompts of 680 tokens" in text
+    for name in POLICIES:
+        assert name in text
+    for row in ("reserved, mean", "committed over live", "waste: tail", "preemptions", "cuMemCreate", "driver time"):
+        assert row in text
+    assert "by the published costs 'vattention' (A100, 2 MiB; vAttention" in text
+    assert re.search(r"For each live byte \S+ kept \d\.\d\d bytes committed and static \d+\.\d\d;", text)
+    assert found.stderr == ""
+
+
+def test_json_and_picture_are_written_whole(trace: Path, tmp_path: Path) -> None:
+    before = trace.read_bytes()
+    out, picture = tmp_path / "out.json", tmp_path / "out.png"
+    out.write_text("old")
+    found = run(trace, "--driver", "host", "--json", out, "--plot", picture, "--policy", "static")
+    assert found.exit_code == 0, found.output
+    report = json.loads(out.read_text())
+    assert (report["schema"], report["requests"], list(report["policies"])) == (1, 30, ["static"])
+    assert report["trace"] == str(trace)
+    assert picture.read_bytes().startswith(PNG)
+    assert len(picture.read_bytes()) > 10_000
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.csv", "out.json", "out.png"}
+    assert trace.read_bytes() == before
+
+
+def test_json_on_standard_output_stands_alone(trace: Path) -> None:
+    found = run(trace, "--driver", "host", "--json", "-", "--policy", "static")
+    assert json.loads(found.stdout)["policies"]["static"]["completed"] == 30
+    assert found.stderr.startswith("Driver host")
+
+
+@pytest.mark.parametrize("ending", ["svg", "pdf", "PNG"])
+def test_other_pictures(trace: Path, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"growth.{ending}"
+    assert run(trace, "--driver", "host", "--plot", path, "--policy", "static").exit_code == 0
+    assert path.read_bytes()[:4] in (b"<?xm", b"%PDF", PNG[:4])
+
+
+def test_without_a_trace_a_workload_is_made() -> None:
+    found = run("--driver", "host", "--limit", 20, "--policy", "static", "--seed", 3, "--rate", 7)
+    assert found.exit_code == 0, found.output
+    assert "generated from azure_conv 2023 quantiles, 7 requests/s, seed 3: 20 requests" in " ".join(
+        found.stdout.split()
+    )
+
+
+def test_what_was_changed_in_a_trace_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    path.write_text("num_prefill_tokens,num_decode_tokens\n100,20\n")
+    found = run(path, "--driver", "host", "--policy", "static")
+    assert "note: lengths.csv has no arrival times; Poisson arrivals of 5.53 requests/s, seed 0" in found.stdout
+
+
+def test_help_has_examples() -> None:
+    found = run("--help")
+    assert found.exit_code == 0
+    assert "python -m paged replay --plot growth.png" in found.stdout
+    assert "--gpu-memory-utilization" in found.stdout
+
+
+def refused(found: Result, *words: str) -> None:
+    """Status 2, one line on standard error that has all the words, nothing else."""
+    assert found.exit_code == 2, found.output
+    assert found.stdout == ""
+    assert len(found.stderr.splitlines()) == 1
+    for word in words:
+        assert word in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--policy", "pagd-vmm"], ["unknown policy 'pagd-vmm'", "did you mean 'paged-vmm'?"]),
+        (["--model", "gpt-9"], ["unknown model 'gpt-9'", "llama-3-8b"]),
+        (["--gpu-memory", "many"], ["GPU memory 'many' is not a size", "MiB"]),
+        (["--gpu-memory", "16GiB"], ["KV budget", "less than one block"]),
+        (["--chunk", "1MiB"], ["chunk '1MiB' is no multiple of the device's granularity"]),
+        (["--max-model-len", "99999"], ["99999", "8192 positions"]),
+        (["--driver-costs", "none"], ["unknown driver costs 'none'"]),
+        (["--rate-scale", "0"], ["rate scale must be a number above 0, not 0"]),
+        (["--limit", "-3"], ["must be at least 1, not -3"]),
+        (["--plot", "growth.txt"], ["growth.txt", "png, svg, pdf"]),
+        (["--plot", "nowhere/growth.png"], ["nowhere/growth.png: the folder nowhere is not there"]),
+        (["--json", "."], [". is a folder"]),
+        (["--json", "x.png", "--plot", "./x.png"], ["x.png is named for the JSON and for the picture"]),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(args: list[str], words: list[str], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(run("--driver", "host", *args), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_the_trace_is_never_written_over(trace: Path, tmp_path: Path, option: str) -> None:
+    link = tmp_path / "link.png"
+    link.symlink_to(trace)
+    before = trace.read_bytes()
+    for path in (trace, link):
+        refused(run(trace, "--driver", "host", option, path), "is the trace itself")
+    assert trace.read_bytes() == before
+
+
+def test_a_bad_trace_names_line_value_and_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "2023-11-16 18:15:46.68,374,-4\n")
+    out = tmp_path / "out.json"
+    refused(run(path, "--driver", "host", "--json", out), "trace.csv, line 2", "'-4'", "whole number from 1")
+    assert not out.exists()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    refused(run("--driver", "host", "--json", tmp_path / "out.json"), "cannot be written; check its permissions")
+
+
+def test_a_file_that_fails_half_way_leaves_nothing(trace: Path, tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    found = run(trace, "--driver", "host", "--policy", "static", "--plot", tmp_path / "growth.png")
+    assert found.exit_code == 1
+    assert found.stderr.strip() == "error: [Errno 28] No space left on device"
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
+
+
+def test_a_run_that_fails_is_one_line_and_status_1(trace: Path, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("paged.replay.make_policy", broken)
+    found = run(trace, "--driver", "host", "--policy", "static")
+    assert (found.exit_code, found.stderr) == (1, "error: no room\n")
+
+
+def test_as_a_command_of_its_own(trace: Path) -> None:
+    command = [sys.executable, "-m", "paged", "replay", str(trace), "--driver", "host", "--json", "-"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    report = json.loads(found.stdout)
+    assert {policy["completed"] + policy["rejected"] for policy in report["policies"].values()} == {30}
+    assert "\x1b" not in found.stderr  # no bar and no colours in a pipe
