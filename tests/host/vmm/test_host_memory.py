@@ -205,6 +205,7 @@ def dump(api):
         [(region.base, region.size) for region in space.regions()],
         {granule: (m.base, m.allocation.handle, dict(m.access)) for granule, m in space.granules.items()},
         {handle: (a.refs, a.maps, a.offset) for handle, a in api._allocations.items()},
+        dict(api._backing._reserved),
         [(bank.used, bank.store.committed()) for bank in (*api._devices, api._host)],
     )
 
