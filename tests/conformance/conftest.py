@@ -111,7 +111,7 @@ class Lab:
         assert int(result[0]) == 0, cuda.CUresult(result[0])
         return result[1] if len(result) == 2 else result[1:]
 
-    def refuses(self, code: int, call: Callable[..., tuple[Any, ...]], *arguments: Any) -> None:
+    def assert_refused(self, code: int, call: Callable[..., tuple[Any, ...]], *arguments: Any) -> None:
         """The call answers ``code``, gives None for every output, and changes nothing."""
         before = self.picture()
         result = call(*arguments)

@@ -48,13 +48,13 @@ def test_aliases_have_access_of_their_own(lab):
 def test_a_part_of_a_mapping_has_no_access_of_its_own(lab, at, units):
     base = lab.reserve(5)
     lab.map(base, lab.create(5), 5)
-    lab.refuses(1, lab.api.cuMemSetAccess, base + at * lab.unit, units * lab.unit, [lab.grant()], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base + at * lab.unit, units * lab.unit, [lab.grant()], 1)
 
 
 @pytest.mark.row("3.8 a range that ends inside a mapping")
 def test_a_range_ends_with_a_mapping(lab):
     base = lab.mapped(2, access=READ)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, 2 * lab.unit - 4096, [lab.grant()], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, 2 * lab.unit - 4096, [lab.grant()], 1)
 
 
 @pytest.mark.row("3.8 range with a hole")
@@ -62,13 +62,13 @@ def test_a_range_ends_with_a_mapping(lab):
 def test_a_run_with_a_hole_is_refused_and_unchanged(lab):
     base = lab.mapped(3, access=READ)
     lab.unmap(base + lab.unit)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, 3 * lab.unit, [lab.grant()], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, 3 * lab.unit, [lab.grant()], 1)
     assert lab.access(base) == READ
 
 
 @pytest.mark.row("3.8 reserved but unmapped")
 def test_unmapped_addresses_have_no_access(lab):
-    lab.refuses(1, lab.api.cuMemSetAccess, lab.reserve(1), lab.unit, [lab.grant()], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, lab.reserve(1), lab.unit, [lab.grant()], 1)
 
 
 @pytest.mark.row("3.8 two reservations")
@@ -77,16 +77,16 @@ def test_access_stays_in_one_reservation(lab):
     first, second = lab.reserve_adjacent()
     lab.map(first + lab.unit, lab.create())
     lab.map(second, lab.create())
-    lab.refuses(1, lab.api.cuMemSetAccess, first + lab.unit, 2 * lab.unit, [lab.grant()], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, first + lab.unit, 2 * lab.unit, [lab.grant()], 1)
 
 
 @pytest.mark.row("3.8 size 0, count 0, no descriptor")
 def test_an_empty_request_is_refused(lab):
     base = lab.mapped(1, access=READ)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, 0, [lab.grant()], 1)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant()], 0)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, lab.unit, [], 0)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, lab.unit, None, 0)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, 0, [lab.grant()], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant()], 0)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, lab.unit, [], 0)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, lab.unit, None, 0)
 
 
 @pytest.mark.row("2 count above the list, or a bare struct")
@@ -102,28 +102,28 @@ def test_the_bindings_check_the_list(lab):
 @pytest.mark.parametrize("kind", [0, 4, 5])
 def test_an_invalid_location_is_refused(lab, kind):
     base = lab.mapped(1, access=READ)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(kind=kind)], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(kind=kind)], 1)
 
 
 @pytest.mark.row("3.8 flags invalid")
 @pytest.mark.parametrize("flags", [2, 4, 0xFF])
 def test_invalid_flags_are_refused(lab, flags):
     base = lab.mapped(1, access=READ)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(flags)], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(flags)], 1)
 
 
 @pytest.mark.row("3.8 a device that is not there")
 @pytest.mark.unknown("3.8 device id")
 def test_a_device_that_is_not_there_is_refused(lab):
     base = lab.mapped(1, access=READ)
-    lab.refuses(101, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(ordinal=99)], 1)
+    lab.assert_refused(101, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(ordinal=99)], 1)
 
 
 @pytest.mark.row("3.8 partial failure")
 @pytest.mark.unknown("3.8 earlier descriptors of a refused list")
 def test_a_refused_list_changes_nothing(lab):
     base = lab.mapped(1, access=READ)
-    lab.refuses(101, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(), lab.grant(ordinal=99)], 2)
+    lab.assert_refused(101, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(), lab.grant(ordinal=99)], 2)
     assert lab.access(base) == READ
 
 
@@ -131,14 +131,14 @@ def test_a_refused_list_changes_nothing(lab):
 @pytest.mark.unknown("3.8 HOST on device memory")
 def test_the_host_is_given_no_device_memory(lab):
     base = lab.mapped(1, access=READ)
-    lab.refuses(801, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(kind=HOST)], 1)
+    lab.assert_refused(801, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(kind=HOST)], 1)
 
 
 @pytest.mark.row("3.8 HOST_NUMA on memory that is not the host's")
 @pytest.mark.unknown("3.8 HOST_NUMA on device memory")
 def test_a_numa_node_is_given_no_device_memory(lab):
     base = lab.mapped(1, access=READ)
-    lab.refuses(1, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(kind=HOST_NUMA)], 1)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, base, lab.unit, [lab.grant(kind=HOST_NUMA)], 1)
 
 
 @pytest.mark.row("3.8 locations not listed keep their setting")
@@ -169,15 +169,15 @@ def test_access_that_was_never_set_is_none(lab):
 @pytest.mark.row("3.9 first byte past the range")
 def test_access_ends_with_the_range(lab):
     base = lab.mapped(1)
-    lab.refuses(1, lab.api.cuMemGetAccess, lab.location(), base + lab.unit)
+    lab.assert_refused(1, lab.api.cuMemGetAccess, lab.location(), base + lab.unit)
 
 
 @pytest.mark.row("3.9 reserved, unmapped")
 @pytest.mark.unknown("3.9 reserved, unmapped")
 def test_unmapped_addresses_have_no_access_to_ask_for(lab):
-    lab.refuses(1, lab.api.cuMemGetAccess, lab.location(), lab.reserve(1))
+    lab.assert_refused(1, lab.api.cuMemGetAccess, lab.location(), lab.reserve(1))
 
 
 @pytest.mark.row("3.9 no address")
 def test_address_0_has_no_access_to_ask_for(lab):
-    lab.refuses(1, lab.api.cuMemGetAccess, lab.location(), 0)
+    lab.assert_refused(1, lab.api.cuMemGetAccess, lab.location(), 0)

@@ -127,16 +127,19 @@ def test_an_overlapping_copy_is_as_by_memmove(bytes_lab):
 @pytest.mark.row("2b n = 0")
 def test_copying_nothing_succeeds(lab):
     base = lab.mapped(1)
-    lab.ok(lab.api.cuMemcpyHtoD(base, b"", 0))
-    lab.ok(lab.api.cuMemcpyDtoD(base, base, 0))
-    lab.ok(lab.api.cuMemsetD8(base, 0, 0))
+    for result in (
+        lab.api.cuMemcpyHtoD(base, b"", 0),
+        lab.api.cuMemcpyDtoD(base, base, 0),
+        lab.api.cuMemsetD8(base, 0, 0),
+    ):
+        assert int(result[0]) == 0
 
 
 @pytest.mark.row("3.13 HtoD into a READ or NONE mapping")
 @pytest.mark.parametrize("access", [NONE, READ])
 def test_memory_that_must_not_be_written_is_not_written(lab, access):
     base = lab.mapped(1, access=access)
-    lab.refuses(1, lab.api.cuMemcpyHtoD, base, b"data", 4)
+    lab.assert_refused(1, lab.api.cuMemcpyHtoD, base, b"data", 4)
     lab.allow(base, 1, READWRITE)
     lab.ok(lab.api.cuMemcpyHtoD(base, b"data", 4))  # the context is still usable
 
@@ -145,23 +148,23 @@ def test_memory_that_must_not_be_written_is_not_written(lab, access):
 @pytest.mark.unknown("3.13 DtoH from NONE; memset on NONE or READ")
 def test_reads_and_fills_need_access_too(lab):
     base = lab.mapped(2, access=NONE)
-    lab.refuses(1, lab.api.cuMemcpyDtoH, bytearray(4), base, 4)
-    lab.refuses(1, lab.api.cuMemsetD8, base, 0, 4)
+    lab.assert_refused(1, lab.api.cuMemcpyDtoH, bytearray(4), base, 4)
+    lab.assert_refused(1, lab.api.cuMemsetD8, base, 0, 4)
     lab.allow(base, 2, READ)
     lab.ok(lab.api.cuMemcpyDtoH(bytearray(4), base, 4))
-    lab.refuses(1, lab.api.cuMemsetD8, base, 0, 4)
-    lab.refuses(1, lab.api.cuMemcpyDtoD, base + lab.unit, base, 4)
+    lab.assert_refused(1, lab.api.cuMemsetD8, base, 0, 4)
+    lab.assert_refused(1, lab.api.cuMemcpyDtoD, base + lab.unit, base, 4)
 
 
 @pytest.mark.row("3.13 reserved-unmapped or freed addresses")
 @pytest.mark.unknown("3.13 unmapped addresses")
 def test_unmapped_addresses_are_not_touched(lab):
     base = lab.reserve(1)
-    lab.refuses(1, lab.api.cuMemcpyHtoD, base, b"data", 4)
-    lab.refuses(1, lab.api.cuMemcpyDtoH, bytearray(4), base, 4)
-    lab.refuses(1, lab.api.cuMemsetD32, base, 0, 4)
+    lab.assert_refused(1, lab.api.cuMemcpyHtoD, base, b"data", 4)
+    lab.assert_refused(1, lab.api.cuMemcpyDtoH, bytearray(4), base, 4)
+    lab.assert_refused(1, lab.api.cuMemsetD32, base, 0, 4)
     lab.give_back(base)
-    lab.refuses(1, lab.api.cuMemcpyHtoD, base, b"data", 4)
+    lab.assert_refused(1, lab.api.cuMemcpyHtoD, base, b"data", 4)
 
 
 @pytest.mark.row("3.13 a copy that runs off the mapped end")
@@ -170,8 +173,8 @@ def test_a_copy_that_runs_off_the_end_writes_nothing(bytes_lab):
     lab = bytes_lab
     base = lab.mapped(1, spare=1)
     lab.write(base + lab.unit - 4, b"same")
-    lab.refuses(1, lab.api.cuMemcpyHtoD, base + lab.unit - 4, b"12345678", 8)
-    lab.refuses(1, lab.api.cuMemsetD8, base + lab.unit - 4, 0, 5)
+    lab.assert_refused(1, lab.api.cuMemcpyHtoD, base + lab.unit - 4, b"12345678", 8)
+    lab.assert_refused(1, lab.api.cuMemsetD8, base + lab.unit - 4, 0, 5)
     assert lab.read(base + lab.unit - 4, 4) == b"same"
 
 
@@ -179,9 +182,9 @@ def test_a_copy_that_runs_off_the_end_writes_nothing(bytes_lab):
 @pytest.mark.unknown("3.13 async checks")
 def test_asynchronous_forms_are_checked_at_the_call(lab):
     base = lab.mapped(1, access=READ, spare=1)
-    lab.refuses(1, lab.api.cuMemcpyHtoDAsync, base, b"data", 4, 0)
-    lab.refuses(1, lab.api.cuMemcpyDtoDAsync, base + lab.unit, base, 4, 0)
-    lab.refuses(1, lab.api.cuMemsetD8Async, base + lab.unit, 0, 4, 0)
+    lab.assert_refused(1, lab.api.cuMemcpyHtoDAsync, base, b"data", 4, 0)
+    lab.assert_refused(1, lab.api.cuMemcpyDtoDAsync, base + lab.unit, base, 4, 0)
+    lab.assert_refused(1, lab.api.cuMemsetD8Async, base + lab.unit, 0, 4, 0)
 
 
 @pytest.mark.row("2b plain memory ends where it was asked to end")
@@ -189,8 +192,8 @@ def test_asynchronous_forms_are_checked_at_the_call(lab):
 def test_a_copy_past_plain_memory_is_refused(lab):
     address = int(lab.ok(lab.api.cuMemAlloc(100)))
     lab.ok(lab.api.cuMemsetD8(address, 1, 100))
-    lab.refuses(1, lab.api.cuMemsetD8, address, 1, 101)
-    lab.refuses(1, lab.api.cuMemcpyHtoD, address + 99, b"ab", 2)
+    lab.assert_refused(1, lab.api.cuMemsetD8, address, 1, 101)
+    lab.assert_refused(1, lab.api.cuMemcpyHtoD, address + 99, b"ab", 2)
     lab.ok(lab.api.cuMemFree(address))
 
 
@@ -198,8 +201,8 @@ def test_a_copy_past_plain_memory_is_refused(lab):
 @pytest.mark.host_only("the real driver reads past the buffer")
 def test_a_short_buffer_is_refused(lab):
     base = lab.mapped(1)
-    lab.refuses(1, lab.api.cuMemcpyHtoD, base, b"abc", 4)
-    lab.refuses(1, lab.api.cuMemcpyDtoH, bytearray(3), base, 4)
+    lab.assert_refused(1, lab.api.cuMemcpyHtoD, base, b"abc", 4)
+    lab.assert_refused(1, lab.api.cuMemcpyDtoH, bytearray(3), base, 4)
 
 
 @pytest.mark.row("2b memset: N counts elements")
@@ -220,7 +223,7 @@ def test_fills_count_elements(bytes_lab, form, value, expected, later):
 @pytest.mark.parametrize(("form", "by"), [("cuMemsetD16", 1), ("cuMemsetD32", 1), ("cuMemsetD32", 2)])
 def test_a_fill_is_aligned_to_its_element(lab, form, by):
     base = lab.mapped(1)
-    lab.refuses(1, getattr(lab.api, form), base + by, 0, 1)
+    lab.assert_refused(1, getattr(lab.api, form), base + by, 0, 1)
 
 
 @pytest.mark.row("2 a value beyond its element")

@@ -23,7 +23,7 @@ def test_the_recommended_granularity_is_a_multiple_of_the_minimum(lab):
 
 @pytest.mark.row("3.1 invalid option")
 def test_an_unknown_option_is_refused(lab):
-    lab.refuses(1, lab.api.cuMemGetAllocationGranularity, lab.prop, 0xFF)
+    lab.assert_refused(1, lab.api.cuMemGetAllocationGranularity, lab.prop, 0xFF)
 
 
 @pytest.mark.row("3.1 location id and types are not looked at")
@@ -38,8 +38,8 @@ def test_granularity_does_not_judge_the_property(lab, kind, ordinal, allocation)
 @pytest.mark.row("3.1 no property")
 @pytest.mark.host_only("a null property crashes the real driver")
 def test_no_property_is_refused(lab):
-    lab.refuses(1, lab.api.cuMemGetAllocationGranularity, None, 0)
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit, None, 0)
+    lab.assert_refused(1, lab.api.cuMemGetAllocationGranularity, None, 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit, None, 0)
 
 
 @pytest.mark.row("3.4 physical memory is taken at create")
@@ -53,43 +53,43 @@ def test_memory_is_counted_at_create_and_at_release(lab):
 
 @pytest.mark.row("3.4 size 0")
 def test_no_size_is_refused(lab):
-    lab.refuses(1, lab.api.cuMemCreate, 0, lab.prop, 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, 0, lab.prop, 0)
 
 
 @pytest.mark.row("3.4 size not a multiple of the granularity")
 @pytest.mark.parametrize("extra", [1, -1, 4096])
 def test_a_size_in_parts_of_a_granule_is_refused(lab, extra):
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit + extra, lab.prop, 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit + extra, lab.prop, 0)
 
 
 @pytest.mark.row("3.4 allocation type invalid")
 def test_an_invalid_allocation_type_is_refused(lab):
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit, lab.property_of(allocation=0), 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit, lab.property_of(allocation=0), 0)
 
 
 @pytest.mark.row("3.4 location type invalid")
 @pytest.mark.parametrize("kind", [0, 5])
 def test_an_invalid_location_is_refused(lab, kind):
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit, lab.property_of(kind), 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit, lab.property_of(kind), 0)
 
 
 @pytest.mark.row("3.4 a device that is not there")
 @pytest.mark.unknown("3.4 device id")
 @pytest.mark.parametrize("ordinal", [-1, 99])
 def test_memory_of_a_device_that_is_not_there_is_refused(lab, ordinal):
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit, lab.property_of(ordinal=ordinal), 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit, lab.property_of(ordinal=ordinal), 0)
 
 
 @pytest.mark.row("3.4 flags other than 0")
 @pytest.mark.unknown("3.4 flags")
 def test_create_takes_no_flags(lab):
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit, lab.prop, 1)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit, lab.prop, 1)
 
 
 @pytest.mark.row("3.4 no memory")
 def test_memory_runs_out_and_comes_back(lab):
     units = lab.free() // lab.unit
-    lab.refuses(2, lab.api.cuMemCreate, (units + 1) * lab.unit, lab.prop, 0)
+    lab.assert_refused(2, lab.api.cuMemCreate, (units + 1) * lab.unit, lab.prop, 0)
     handle = lab.create(1)
     lab.release(handle)
 
@@ -97,8 +97,10 @@ def test_memory_runs_out_and_comes_back(lab):
 @pytest.mark.row("3.4 fabric without a channel")
 @pytest.mark.host_only("depends on the machine's fabric")
 def test_fabric_handles_are_not_permitted(lab):
-    lab.refuses(800, lab.api.cuMemCreate, lab.unit, lab.property_of(handle_types=FABRIC), 0)
-    lab.refuses(800, lab.api.cuMemCreate, lab.unit, lab.property_of(handle_types=FABRIC | POSIX_FILE_DESCRIPTOR), 0)
+    lab.assert_refused(800, lab.api.cuMemCreate, lab.unit, lab.property_of(handle_types=FABRIC), 0)
+    lab.assert_refused(
+        800, lab.api.cuMemCreate, lab.unit, lab.property_of(handle_types=FABRIC | POSIX_FILE_DESCRIPTOR), 0
+    )
 
 
 @pytest.mark.row("3.4 compression and direct access are requests")
@@ -120,24 +122,24 @@ def test_compression_is_never_granted(lab):
 
 @pytest.mark.row("3.4 host memory cannot be exported")
 def test_exportable_host_memory_is_refused(lab):
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit, lab.property_of(HOST, handle_types=POSIX_FILE_DESCRIPTOR), 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit, lab.property_of(HOST, handle_types=POSIX_FILE_DESCRIPTOR), 0)
 
 
 @pytest.mark.row("3.4 HOST_NUMA_CURRENT")
 @pytest.mark.parametrize("ordinal", [0, 1, -1])
 def test_the_current_numa_node_is_no_place(lab, ordinal):
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit, lab.property_of(HOST_NUMA_CURRENT, ordinal), 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit, lab.property_of(HOST_NUMA_CURRENT, ordinal), 0)
 
 
 @pytest.mark.row("3.4 HOST_NUMA id -1")
 def test_a_numa_node_needs_a_number(lab):
-    lab.refuses(1, lab.api.cuMemCreate, lab.unit, lab.property_of(HOST_NUMA, -1), 0)
+    lab.assert_refused(1, lab.api.cuMemCreate, lab.unit, lab.property_of(HOST_NUMA, -1), 0)
 
 
 @pytest.mark.row("3.4 type MANAGED")
 @pytest.mark.unknown("3.4 managed")
 def test_managed_memory_is_not_supported(lab):
-    lab.refuses(801, lab.api.cuMemCreate, lab.unit, lab.property_of(allocation=MANAGED), 0)
+    lab.assert_refused(801, lab.api.cuMemCreate, lab.unit, lab.property_of(allocation=MANAGED), 0)
 
 
 @pytest.mark.row("3.4 host memory does not count as the device's")
@@ -165,7 +167,7 @@ def test_handles_are_not_zero_and_not_used_again(lab):
 
 @pytest.mark.row("3.5 handle 0")
 def test_handle_0_is_refused(lab):
-    lab.refuses(1, lab.api.cuMemRelease, 0)
+    lab.assert_refused(1, lab.api.cuMemRelease, 0)
 
 
 @pytest.mark.row("3.5 over-release, stale handle")
@@ -173,9 +175,9 @@ def test_handle_0_is_refused(lab):
 def test_a_handle_is_released_once_and_a_stale_one_is_named(lab, caplog):
     handle = lab.create()
     lab.release(handle)
-    lab.refuses(1, lab.api.cuMemRelease, handle)
+    lab.assert_refused(1, lab.api.cuMemRelease, handle)
     assert f"{handle:#x}" in caplog.text
-    lab.refuses(1, lab.api.cuMemRelease, 1 << 60)
+    lab.assert_refused(1, lab.api.cuMemRelease, 1 << 60)
 
 
 @pytest.mark.row("3.5 valid, still mapped")
@@ -217,8 +219,8 @@ def test_retain_gives_the_handle_that_was_mapped(lab):
 @pytest.mark.row("3.11 retain where nothing is mapped")
 def test_retain_needs_a_mapping(lab):
     base = lab.mapped(1, spare=1)
-    lab.refuses(1, lab.api.cuMemRetainAllocationHandle, 0)
-    lab.refuses(1, lab.api.cuMemRetainAllocationHandle, base + lab.unit)
+    lab.assert_refused(1, lab.api.cuMemRetainAllocationHandle, 0)
+    lab.assert_refused(1, lab.api.cuMemRetainAllocationHandle, base + lab.unit)
 
 
 @pytest.mark.row("3.11 retain after the creator released")
@@ -237,7 +239,7 @@ def test_retain_revives_a_released_handle(lab):
 @pytest.mark.unknown("3.11 cudaMalloc memory")
 def test_plain_memory_has_no_handle(lab):
     address = int(lab.ok(lab.api.cuMemAlloc(lab.unit)))
-    lab.refuses(1, lab.api.cuMemRetainAllocationHandle, address)
+    lab.assert_refused(1, lab.api.cuMemRetainAllocationHandle, address)
     lab.ok(lab.api.cuMemFree(address))
 
 
@@ -252,5 +254,5 @@ def test_properties_say_where_memory_lies(lab):
 def test_properties_of_a_stale_handle_are_refused(lab):
     handle = lab.create()
     lab.release(handle)
-    lab.refuses(1, lab.api.cuMemGetAllocationPropertiesFromHandle, handle)
-    lab.refuses(1, lab.api.cuMemGetAllocationPropertiesFromHandle, 0)
+    lab.assert_refused(1, lab.api.cuMemGetAllocationPropertiesFromHandle, handle)
+    lab.assert_refused(1, lab.api.cuMemGetAllocationPropertiesFromHandle, 0)

@@ -8,7 +8,7 @@ VMM_SUPPORTED = 102
 
 @pytest.mark.row("2b cuInit: flags other than 0")
 def test_init_takes_no_flags(lab):
-    lab.refuses(1, lab.api.cuInit, 1)
+    lab.assert_refused(1, lab.api.cuInit, 1)
     assert int(lab.api.cuInit(0)[0]) == 0
 
 
@@ -23,8 +23,8 @@ def test_the_version_is_a_number_such_as_13040(lab):
 def test_devices_are_numbered_from_0(lab):
     count = lab.ok(lab.api.cuDeviceGetCount())
     assert [int(lab.ok(lab.api.cuDeviceGet(ordinal))) for ordinal in range(count)] == list(range(count))
-    lab.refuses(101, lab.api.cuDeviceGet, count)
-    lab.refuses(101, lab.api.cuDeviceGet, -1)
+    lab.assert_refused(101, lab.api.cuDeviceGet, count)
+    lab.assert_refused(101, lab.api.cuDeviceGet, -1)
 
 
 @pytest.mark.row("2b cuDeviceGetName: padded with NUL")
@@ -45,8 +45,8 @@ def test_questions_about_a_device_that_is_not_there(lab):
         (lab.api.cuDevicePrimaryCtxRetain,),
         (lab.api.cuDevicePrimaryCtxRelease,),
     ):
-        lab.refuses(101, call, *arguments, 99)
-    lab.refuses(101, lab.api.cuDeviceCanAccessPeer, 0, 99)
+        lab.assert_refused(101, call, *arguments, 99)
+    lab.assert_refused(101, lab.api.cuDeviceCanAccessPeer, 0, 99)
 
 
 @pytest.mark.row("3 common: attribute 102")

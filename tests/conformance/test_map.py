@@ -20,22 +20,22 @@ def test_a_reservation_may_be_mapped_in_parts(lab):
 @pytest.mark.row("3.6 size below the allocation's")
 def test_a_part_of_an_allocation_is_not_mapped(lab):
     base = lab.reserve(2)
-    lab.refuses(1, lab.api.cuMemMap, base, lab.unit, 0, lab.create(2), 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, lab.unit, 0, lab.create(2), 0)
 
 
 @pytest.mark.row("3.6 offset other than 0")
 def test_no_offset_into_an_allocation(lab):
     base = lab.reserve(2)
     handle = lab.create(2)
-    lab.refuses(1, lab.api.cuMemMap, base, lab.unit, lab.unit, handle, 0)
-    lab.refuses(1, lab.api.cuMemMap, base, 2 * lab.unit, lab.unit, handle, 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, lab.unit, lab.unit, handle, 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, 2 * lab.unit, lab.unit, handle, 0)
 
 
 @pytest.mark.row("3.6 offset -1")
 def test_a_negative_offset_is_refused(lab):
     base = lab.reserve(1)
     handle = lab.create()
-    lab.refuses(1, lab.api.cuMemMap, base, lab.unit, (1 << 64) - 1, handle, 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, lab.unit, (1 << 64) - 1, handle, 0)
     with pytest.raises(OverflowError):
         lab.api.cuMemMap(base, lab.unit, -1, handle, 0)
 
@@ -43,21 +43,21 @@ def test_a_negative_offset_is_refused(lab):
 @pytest.mark.row("3.6 size above the allocation's")
 def test_no_more_than_the_allocation_is_mapped(lab):
     base = lab.reserve(2)
-    lab.refuses(1, lab.api.cuMemMap, base, 2 * lab.unit, 0, lab.create(), 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, 2 * lab.unit, 0, lab.create(), 0)
 
 
 @pytest.mark.row("3.6 size 0, ptr 0")
 def test_nothing_is_not_mapped(lab):
     base = lab.reserve(1)
     handle = lab.create()
-    lab.refuses(1, lab.api.cuMemMap, base, 0, 0, handle, 0)
-    lab.refuses(1, lab.api.cuMemMap, 0, lab.unit, 0, handle, 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, 0, 0, handle, 0)
+    lab.assert_refused(1, lab.api.cuMemMap, 0, lab.unit, 0, handle, 0)
 
 
 @pytest.mark.row("3.6 target already mapped")
 def test_mapped_addresses_are_not_mapped_again(lab):
     base = lab.mapped(1, spare=1)
-    lab.refuses(1, lab.api.cuMemMap, base, lab.unit, 0, lab.create(), 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, lab.unit, 0, lab.create(), 0)
 
 
 @pytest.mark.row("3.6 target partly mapped")
@@ -65,33 +65,33 @@ def test_mapped_addresses_are_not_mapped_again(lab):
 def test_partly_mapped_addresses_are_not_mapped(lab, at):
     base = lab.reserve(5)
     lab.map(base + 2 * lab.unit, lab.create())
-    lab.refuses(1, lab.api.cuMemMap, base + at * lab.unit, 3 * lab.unit, 0, lab.create(3), 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base + at * lab.unit, 3 * lab.unit, 0, lab.create(3), 0)
 
 
 @pytest.mark.row("3.6 outside a reservation, or crossing its end")
 @pytest.mark.parametrize("at", [-1, 1, 2])
 def test_a_mapping_lies_inside_one_reservation(lab, at):
     base = lab.reserve(2)
-    lab.refuses(1, lab.api.cuMemMap, base + at * lab.unit, 2 * lab.unit, 0, lab.create(2), 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base + at * lab.unit, 2 * lab.unit, 0, lab.create(2), 0)
 
 
 @pytest.mark.row("3.6 crossing two adjacent reservations")
 @pytest.mark.unknown("3.6 crossing two adjacent reservations")
 def test_a_mapping_does_not_cross_reservations(lab):
     first, _ = lab.reserve_adjacent()
-    lab.refuses(1, lab.api.cuMemMap, first + lab.unit, 2 * lab.unit, 0, lab.create(2), 0)
+    lab.assert_refused(1, lab.api.cuMemMap, first + lab.unit, 2 * lab.unit, 0, lab.create(2), 0)
 
 
 @pytest.mark.row("3.6 misaligned ptr")
 @pytest.mark.parametrize("by", [1, 4096])
 def test_a_mapping_begins_on_a_granule(lab, by):
     base = lab.reserve(2)
-    lab.refuses(1, lab.api.cuMemMap, base + by, lab.unit, 0, lab.create(), 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base + by, lab.unit, 0, lab.create(), 0)
 
 
 @pytest.mark.row("3.6 zero handle")
 def test_handle_0_is_not_mapped(lab):
-    lab.refuses(1, lab.api.cuMemMap, lab.reserve(1), lab.unit, 0, 0, 0)
+    lab.assert_refused(1, lab.api.cuMemMap, lab.reserve(1), lab.unit, 0, 0, 0)
 
 
 @pytest.mark.row("3.6 stale handle")
@@ -100,7 +100,7 @@ def test_a_stale_handle_is_not_mapped(lab):
     base = lab.reserve(1)
     handle = lab.create()
     lab.release(handle)
-    lab.refuses(1, lab.api.cuMemMap, base, lab.unit, 0, handle, 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, lab.unit, 0, handle, 0)
 
 
 @pytest.mark.row("3.5 and 3.6 a released handle that is still mapped")
@@ -109,13 +109,13 @@ def test_a_released_handle_is_not_mapped_again(lab):
     base = lab.mapped(1, spare=1)
     handle = lab.handles[0]
     lab.release(handle)
-    lab.refuses(1, lab.api.cuMemMap, base + lab.unit, lab.unit, 0, handle, 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base + lab.unit, lab.unit, 0, handle, 0)
 
 
 @pytest.mark.row("3.6 flags other than 0")
 @pytest.mark.unknown("3.6 flags")
 def test_map_takes_no_flags(lab):
-    lab.refuses(1, lab.api.cuMemMap, lab.reserve(1), lab.unit, 0, lab.create(), 1)
+    lab.assert_refused(1, lab.api.cuMemMap, lab.reserve(1), lab.unit, 0, lab.create(), 1)
 
 
 @pytest.mark.row("3.6 the same handle at several addresses")
@@ -168,14 +168,14 @@ def test_a_part_of_a_mapping_is_not_unmapped(lab, at, units):
     base = lab.reserve(3)
     lab.map(base, lab.create(3), 3)
     lab.allow(base, 3)
-    lab.refuses(1, lab.api.cuMemUnmap, base + at * lab.unit, units * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, base + at * lab.unit, units * lab.unit)
 
 
 @pytest.mark.row("3.7 a range that ends inside a mapping")
 @pytest.mark.parametrize("less", [1, 4096])
 def test_an_unmap_ends_with_a_mapping(lab, less):
     base = lab.mapped(2)
-    lab.refuses(1, lab.api.cuMemUnmap, base, 2 * lab.unit - less)
+    lab.assert_refused(1, lab.api.cuMemUnmap, base, 2 * lab.unit - less)
 
 
 @pytest.mark.row("3.7 a hole, or a tail that was never mapped")
@@ -183,18 +183,18 @@ def test_an_unmap_ends_with_a_mapping(lab, less):
 def test_a_run_with_a_hole_is_not_unmapped(lab):
     base = lab.mapped(3, spare=1)
     lab.unmap(base + lab.unit)
-    lab.refuses(1, lab.api.cuMemUnmap, base, 3 * lab.unit)
-    lab.refuses(1, lab.api.cuMemUnmap, base + 2 * lab.unit, 2 * lab.unit)
-    lab.refuses(1, lab.api.cuMemUnmap, base + lab.unit, 2 * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, base, 3 * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, base + 2 * lab.unit, 2 * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, base + lab.unit, 2 * lab.unit)
 
 
 @pytest.mark.row("3.7 unmapped range, double unmap")
 @pytest.mark.unknown("3.7 double unmap")
 def test_what_is_not_mapped_is_not_unmapped(lab):
     base = lab.mapped(1, spare=1)
-    lab.refuses(1, lab.api.cuMemUnmap, base + lab.unit, lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, base + lab.unit, lab.unit)
     lab.unmap(base)
-    lab.refuses(1, lab.api.cuMemUnmap, base, lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, base, lab.unit)
 
 
 @pytest.mark.row("3.7 spanning two reservations")
@@ -204,16 +204,16 @@ def test_an_unmap_stays_in_one_reservation(lab):
     for base in (first, second):
         for index in range(2):
             lab.map(base + index * lab.unit, lab.create())
-    lab.refuses(1, lab.api.cuMemUnmap, first, 4 * lab.unit)
-    lab.refuses(1, lab.api.cuMemUnmap, first + lab.unit, 2 * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, first, 4 * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, first + lab.unit, 2 * lab.unit)
 
 
 @pytest.mark.row("3.7 ptr 0, size 0")
 def test_nothing_is_not_unmapped(lab):
     base = lab.mapped(1)
-    lab.refuses(1, lab.api.cuMemUnmap, 0, 0)
-    lab.refuses(1, lab.api.cuMemUnmap, base, 0)
-    lab.refuses(1, lab.api.cuMemUnmap, 0, lab.unit)
+    lab.assert_refused(1, lab.api.cuMemUnmap, 0, 0)
+    lab.assert_refused(1, lab.api.cuMemUnmap, base, 0)
+    lab.assert_refused(1, lab.api.cuMemUnmap, 0, lab.unit)
 
 
 @pytest.mark.row("2 pointers as ints and as the bindings' own types")

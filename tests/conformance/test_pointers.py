@@ -64,13 +64,13 @@ def test_the_mapping_attributes_are_of_one_mapping(lab):
 @pytest.mark.unknown("3.12 address range of unmapped or foreign")
 def test_the_address_range_of_unmapped_and_foreign_addresses(lab):
     base = lab.reserve(1)
-    lab.refuses(1, lab.api.cuMemGetAddressRange, base)
-    lab.refuses(500, lab.api.cuMemGetAddressRange, 64)
+    lab.assert_refused(1, lab.api.cuMemGetAddressRange, base)
+    lab.assert_refused(500, lab.api.cuMemGetAddressRange, 64)
 
 
 @pytest.mark.row("3.12 cuPointerGetAttribute, invalid ptr")
 def test_one_attribute_of_a_foreign_address_is_refused(lab):
-    lab.refuses(1, lab.api.cuPointerGetAttribute, which("RANGE_SIZE"), 64)
+    lab.assert_refused(1, lab.api.cuPointerGetAttribute, which("RANGE_SIZE"), 64)
 
 
 @pytest.mark.row("3.12 cuPointerGetAttributes, invalid ptr")
@@ -151,7 +151,7 @@ def test_reservations_plain_and_pinned_memory_never_overlap(lab, plain, pinned):
     base = lab.reserve(8)
     for start in (plain, pinned):
         assert start + 1000 <= base or start >= base + 8 * lab.unit
-        lab.refuses(1, lab.api.cuMemMap, start // lab.unit * lab.unit, lab.unit, 0, lab.create(), 0)
+        lab.assert_refused(1, lab.api.cuMemMap, start // lab.unit * lab.unit, lab.unit, 0, lab.create(), 0)
 
 
 @pytest.mark.row("2b cuMemAlloc: counts, size 0")
@@ -161,12 +161,12 @@ def test_plain_memory_counts_and_comes_back(lab):
     assert lab.free() <= before - 3 * lab.unit
     lab.ok(lab.api.cuMemFree(address))
     assert lab.free() == before
-    lab.refuses(1, lab.api.cuMemAlloc, 0)
+    lab.assert_refused(1, lab.api.cuMemAlloc, 0)
 
 
 @pytest.mark.row("2b cuMemAlloc: no memory")
 def test_plain_memory_runs_out(lab):
-    lab.refuses(2, lab.api.cuMemAlloc, lab.free() + lab.unit)
+    lab.assert_refused(2, lab.api.cuMemAlloc, lab.free() + lab.unit)
 
 
 @pytest.mark.row("2b cuMemFree of a foreign or interior pointer")
@@ -174,9 +174,9 @@ def test_plain_memory_runs_out(lab):
 def test_plain_memory_is_freed_by_its_first_address(lab, plain, pinned):
     base = lab.mapped(1)
     for address in (plain + 1, 64, base, pinned):
-        lab.refuses(1, lab.api.cuMemFree, address)
+        lab.assert_refused(1, lab.api.cuMemFree, address)
     for address in (pinned + 1, 64, base, plain):
-        lab.refuses(1, lab.api.cuMemFreeHost, address)
+        lab.assert_refused(1, lab.api.cuMemFreeHost, address)
 
 
 @pytest.mark.row("2b cuMemFree twice")
@@ -184,21 +184,21 @@ def test_plain_memory_is_freed_by_its_first_address(lab, plain, pinned):
 def test_plain_memory_is_freed_once(lab):
     address = int(lab.ok(lab.api.cuMemAlloc(16)))
     lab.ok(lab.api.cuMemFree(address))
-    lab.refuses(1, lab.api.cuMemFree, address)
+    lab.assert_refused(1, lab.api.cuMemFree, address)
 
 
 @pytest.mark.row("2b plain memory is not unmapped, given access, or freed as addresses")
 def test_virtual_memory_calls_refuse_plain_memory(lab, plain):
-    lab.refuses(1, lab.api.cuMemUnmap, plain, lab.unit)
-    lab.refuses(1, lab.api.cuMemSetAccess, plain, lab.unit, [lab.grant()], 1)
-    lab.refuses(1, lab.api.cuMemAddressFree, plain, 1000)
+    lab.assert_refused(1, lab.api.cuMemUnmap, plain, lab.unit)
+    lab.assert_refused(1, lab.api.cuMemSetAccess, plain, lab.unit, [lab.grant()], 1)
+    lab.assert_refused(1, lab.api.cuMemAddressFree, plain, 1000)
 
 
 @pytest.mark.row("2b cuMemHostAlloc: size 0, flags")
 def test_pinned_memory_needs_a_size(lab):
-    lab.refuses(1, lab.api.cuMemHostAlloc, 0, 0)
-    lab.refuses(1, lab.api.cuMemAllocHost, 0)
-    lab.refuses(1, lab.api.cuMemHostAlloc, 16, 1 << 20)
+    lab.assert_refused(1, lab.api.cuMemHostAlloc, 0, 0)
+    lab.assert_refused(1, lab.api.cuMemAllocHost, 0)
+    lab.assert_refused(1, lab.api.cuMemHostAlloc, 16, 1 << 20)
 
 
 @pytest.mark.row("2b pinned host memory is not the device's")

@@ -57,26 +57,26 @@ def test_a_free_hint_is_taken(lab):
 @pytest.mark.unknown("3.2 misaligned hint")
 def test_a_misaligned_hint_is_refused(lab):
     base = lab.reserve(4)
-    lab.refuses(1, lab.api.cuMemAddressReserve, lab.unit, 0, base + PAGE, 0)
+    lab.assert_refused(1, lab.api.cuMemAddressReserve, lab.unit, 0, base + PAGE, 0)
 
 
 @pytest.mark.row("3.2 size 0")
 @pytest.mark.unknown("3.2 size 0")
 def test_no_size_is_refused(lab):
-    lab.refuses(1, lab.api.cuMemAddressReserve, 0, 0, 0, 0)
+    lab.assert_refused(1, lab.api.cuMemAddressReserve, 0, 0, 0, 0)
 
 
 @pytest.mark.row("3.2 alignment 3")
 @pytest.mark.unknown("3.2 alignment 3")
 @pytest.mark.parametrize("alignment", [3, 3 * PAGE])
 def test_an_alignment_that_is_no_power_of_two_is_refused(lab, alignment):
-    lab.refuses(1, lab.api.cuMemAddressReserve, lab.unit, alignment, 0, 0)
+    lab.assert_refused(1, lab.api.cuMemAddressReserve, lab.unit, alignment, 0, 0)
 
 
 @pytest.mark.row("3.2 size not a multiple of the page")
 @pytest.mark.unknown("3.2 size not a multiple of the page")
 def test_a_size_in_parts_of_a_page_is_refused(lab):
-    lab.refuses(1, lab.api.cuMemAddressReserve, lab.unit - 1, 0, 0, 0)
+    lab.assert_refused(1, lab.api.cuMemAddressReserve, lab.unit - 1, 0, 0, 0)
 
 
 @pytest.mark.row("3.2 size a page multiple but no granule multiple")
@@ -85,18 +85,18 @@ def test_a_reservation_of_one_page_is_accepted(lab):
     base = int(lab.ok(lab.api.cuMemAddressReserve(PAGE, 0, 0, 0)))
     lab.reservations[base] = PAGE
     assert int(lab.attribute("RANGE_SIZE", base)) == PAGE
-    lab.refuses(1, lab.api.cuMemMap, base, lab.unit, 0, lab.create(), 0)
+    lab.assert_refused(1, lab.api.cuMemMap, base, lab.unit, 0, lab.create(), 0)
 
 
 @pytest.mark.row("3.2 flags other than 0")
 @pytest.mark.unknown("3.2 flags")
 def test_reserve_takes_no_flags(lab):
-    lab.refuses(1, lab.api.cuMemAddressReserve, lab.unit, 0, 0, 1)
+    lab.assert_refused(1, lab.api.cuMemAddressReserve, lab.unit, 0, 0, 1)
 
 
 @pytest.mark.row("3.2 virtual addresses exhausted")
 def test_addresses_run_out(lab):
-    lab.refuses(2, lab.api.cuMemAddressReserve, 1 << 56, 0, 0, 0)
+    lab.assert_refused(2, lab.api.cuMemAddressReserve, 1 << 56, 0, 0, 0)
 
 
 @pytest.mark.row("2 negative size")
@@ -109,14 +109,14 @@ def test_a_negative_size_never_reaches_the_driver(lab):
 def test_free_takes_the_exact_pair(lab):
     base = lab.reserve(4)
     for start, units in ((base, 2), (base, 8), (base + lab.unit, 3), (base + lab.unit, 4)):
-        lab.refuses(1, lab.api.cuMemAddressFree, start, units * lab.unit)
+        lab.assert_refused(1, lab.api.cuMemAddressFree, start, units * lab.unit)
     lab.give_back(base)
 
 
 @pytest.mark.row("3.3 two adjacent reservations at once")
 def test_adjacent_reservations_are_freed_one_by_one(lab):
     first, second = lab.reserve_adjacent()
-    lab.refuses(1, lab.api.cuMemAddressFree, first, 4 * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemAddressFree, first, 4 * lab.unit)
     lab.give_back(second)
     lab.give_back(first)
 
@@ -124,16 +124,16 @@ def test_adjacent_reservations_are_freed_one_by_one(lab):
 @pytest.mark.row("3.3 ptr 0, size 0")
 def test_freeing_nothing_is_refused(lab):
     base = lab.reserve(1)
-    lab.refuses(1, lab.api.cuMemAddressFree, 0, 0)
-    lab.refuses(1, lab.api.cuMemAddressFree, 0, lab.unit)
-    lab.refuses(1, lab.api.cuMemAddressFree, base, 0)
+    lab.assert_refused(1, lab.api.cuMemAddressFree, 0, 0)
+    lab.assert_refused(1, lab.api.cuMemAddressFree, 0, lab.unit)
+    lab.assert_refused(1, lab.api.cuMemAddressFree, base, 0)
 
 
 @pytest.mark.row("3.3 double free")
 def test_a_reservation_is_freed_once(lab):
     base = lab.reserve(2)
     lab.give_back(base)
-    lab.refuses(1, lab.api.cuMemAddressFree, base, 2 * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemAddressFree, base, 2 * lab.unit)
 
 
 @pytest.mark.row("3.3 freeing the value of a failed reserve")
@@ -142,12 +142,12 @@ def test_a_failed_reserve_gives_none(lab):
     status, address = lab.api.cuMemAddressReserve(1 << 56, 0, 0, 0)
     assert int(status) == 2
     assert address is None
-    lab.refuses(1, lab.api.cuMemAddressFree, address, 1 << 56)
+    lab.assert_refused(1, lab.api.cuMemAddressFree, address, 1 << 56)
 
 
 @pytest.mark.row("3.3 still mapped")
 @pytest.mark.unknown("3.3 still mapped")
 def test_a_mapped_reservation_is_not_freed(lab):
     base = lab.mapped(1, spare=1)
-    lab.refuses(1, lab.api.cuMemAddressFree, base, 2 * lab.unit)
+    lab.assert_refused(1, lab.api.cuMemAddressFree, base, 2 * lab.unit)
     assert lab.access(base) == 3

@@ -50,7 +50,7 @@ def test_streams_are_new_handles(lab, stream):
     other = int(lab.ok(lab.api.cuStreamCreate(1)))
     assert len({stream, other, 0, 1, 2}) == 5
     lab.ok(lab.api.cuStreamDestroy(other))
-    lab.refuses(1, lab.api.cuStreamCreate, 0x80)
+    lab.assert_refused(1, lab.api.cuStreamCreate, 0x80)
 
 
 @pytest.mark.row("2b stale stream")
@@ -59,9 +59,9 @@ def test_a_destroyed_stream_is_refused(lab):
     stream = int(lab.ok(lab.api.cuStreamCreate(0)))
     lab.ok(lab.api.cuStreamDestroy(stream))
     for call in (lab.api.cuStreamSynchronize, lab.api.cuStreamQuery, lab.api.cuStreamDestroy):
-        lab.refuses(400, call, stream)
+        lab.assert_refused(400, call, stream)
     base = lab.mapped(1)
-    lab.refuses(400, lab.api.cuMemsetD8Async, base, 0, 4, stream)
+    lab.assert_refused(400, lab.api.cuMemsetD8Async, base, 0, 4, stream)
 
 
 @pytest.mark.row("2b an event that was never recorded is complete")
@@ -94,7 +94,7 @@ def test_events_without_timing_have_no_elapsed_time(lab, events):
     for event in (silent, events[0]):
         lab.ok(lab.api.cuEventRecord(event, 0))
     lab.ok(lab.api.cuCtxSynchronize())
-    lab.refuses(400, lab.api.cuEventElapsedTime, silent, events[0])
+    lab.assert_refused(400, lab.api.cuEventElapsedTime, silent, events[0])
     lab.ok(lab.api.cuEventDestroy(silent))
 
 
@@ -119,7 +119,7 @@ def test_a_destroyed_event_is_refused(lab, stream):
         (lab.api.cuStreamWaitEvent, stream, event, 0),
         (lab.api.cuEventElapsedTime, event, event),
     ):
-        lab.refuses(400, call, *arguments)
+        lab.assert_refused(400, call, *arguments)
 
 
 @pytest.mark.row("2b cuLaunchHostFunc")
@@ -129,7 +129,7 @@ def test_a_host_function_gets_its_argument(lab, stream):
     lab.ok(lab.api.cuLaunchHostFunc(stream, as_host_function(function), 1234))
     lab.ok(lab.api.cuStreamSynchronize(stream))
     assert seen == [1234]
-    lab.refuses(1, lab.api.cuLaunchHostFunc, stream, None, 0)
+    lab.assert_refused(1, lab.api.cuLaunchHostFunc, stream, None, 0)
 
 
 @pytest.mark.row("2b streams and events need a context")

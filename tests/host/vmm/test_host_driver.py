@@ -10,7 +10,7 @@ from cuda.bindings import driver as cuda
 
 from vmm.driver import Access, Driver
 from vmm.errors import SizeError
-from vmm.host import HostDriver
+from vmm.host import HostDriver, properties
 from vmm.host.gate import OPEN_FUNCTIONS, OUTPUTS
 
 UNIT = 2 << 20
@@ -193,6 +193,7 @@ def test_many_properties_are_not_confused(api):
         assert int(status) == index % 2
         if handle is not None:
             api.cuMemRelease(handle)
+    assert len(properties.property_bytes._windows) <= 64  # each of them keeps a struct alive
 
 
 # -- what it counts ---------------------------------------------------------------------------------------------

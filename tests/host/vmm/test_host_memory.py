@@ -316,7 +316,7 @@ def test_a_containers_limit_counts(tmp_path, monkeypatch, group, expected):
 
 
 FORK = """
-    import ctypes, os, sys
+    import ctypes, os, sys, warnings
     from vmm.driver import Access, Driver
     from vmm.host import HostDriver, os_view
     from vmm.host.gate import OUTPUTS
@@ -330,6 +330,7 @@ FORK = """
     driver.set_access(base, 2 << 20, [(0, Access.READWRITE)])
     if api.backing == "memory":
         ctypes.memmove(base, b"parent", 6)
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of a fork beside NumPy's threads
     child = os.fork()
     if child == 0:
         codes = {int(getattr(api, call)(0)[0]) for call in (*OUTPUTS, "cuInit")}
