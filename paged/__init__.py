@@ -1,0 +1,24 @@
+"""paged: the application's layer. Tokens lie in KV blocks, a block table says which, a pool commits memory for them.
+
+Data flows  model -> KVSpec -> KVLayout (strides) -> BlockPool (ids) -> KVPool (ids on a GrowableRange) -> Sequence ->
+block table -> attention. ContiguousKV is the other way: one span of addresses a sequence, and no block table.
+"""
+
+from .block_pool import BlockPool, Choice
+from .layout import KVLayout
+from .models import from_config, model
+from .presets import PRESETS
+from .rows import Rows
+from .spec import KVSpec, ModelSpec
+
+__all__ = [
+    "PRESETS",
+    "BlockPool",
+    "Choice",
+    "KVLayout",
+    "KVSpec",
+    "ModelSpec",
+    "Rows",
+    "from_config",
+    "model",
+]

@@ -1,0 +1,313 @@
+"""BlockPool: block ids, reference counts, and the chunk-aware choice of the next block. Integers only.
+
+A block can be given out when every row that it lies in is committed. The pool takes blocks from the fullest row that
+has room, so that live blocks keep few rows alive, and asks for the lowest new rows when the committed ones are full.
+It commits nothing itself: ``choose`` says which rows it needs, ``take`` changes the books once they are there, and
+``free`` says which rows came empty.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from vmm import OutOfMemoryError, RangeError, StateError
+
+from .committed_rows import CommittedRows
+from .rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What ``choose`` found: ``blocks`` more blocks can be taken once ``rows`` are committed."""
+
+    blocks: int
+    rows: tuple[int, ...]
+
+
+class BlockPool:
+    """The ids 0 to ``rows.blocks`` - 1; at most ``max_rows`` rows may be committed at a time (None: all).
+
+    ``available`` counts the free blocks that need no new row, ``used`` the blocks that somebody holds. In every method
+    the argument ``rows`` bounds how many new rows may be asked for, besides ``max_rows``.
+    """
+
+    def __init__(self, rows: Rows, max_rows: int | None = None) -> None:
+        self.rows = rows
+        self.max_rows = rows.count if max_rows is None else min(max_rows, rows.count)
+        self.committed = CommittedRows(rows)
+        self.available = 0
+        self.used = 0
+        self._counts = [0] * rows.blocks
+        self._fill = [0] * rows.count  # live blocks that touch a row
+        self._room: list[list[int]] = [[] for _ in range(rows.count)]  # available blocks by the row they start in
+        most = -(-rows.chunk // rows.block_stride) + 1
+        self._with_room: list[dict[int, None]] = [{} for _ in range(most + 1)]  # rows that have room, by their fill
+        self._top = 0  # no row with room is fuller
+        self._straddles = rows.straddles
+        # committed rows in which nothing is live; where no block straddles, each of them has room
+        self.empty: dict[int, None] = {} if self._straddles else self._with_room[0]
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def count(self, block: int) -> int:
+        """How many hold ``block``; 0 is free. Raises RangeError for an unknown id."""
+        self._check_known((block,))
+        return self._counts[block]
+
+    def largest_grantable(self, rows: int | None = None) -> int:
+        """The most blocks that ``choose`` would grant now."""
+        unavailable = self.rows.blocks - self.used - self.available
+        if not self._straddles:
+            return self.available + min(unavailable, self._limit(rows) * (self.rows.chunk // self.rows.block_stride))
+        return self.available + self.committed.plan(unavailable, self._limit(rows))[1]
+
+    def can_allocate(self, blocks: int, rows: int | None = None) -> bool:
+        """Whether ``blocks`` more blocks can be had; "not now" is a normal answer."""
+        need = blocks - self.available
+        return need <= 0 or self.committed.plan(need, self._limit(rows))[1] >= need
+
+    def choose(self, blocks: int, rows: int | None = None) -> Choice:
+        """Look for ``blocks`` more blocks and say which rows must be committed for them. Nothing changes.
+
+        Raises OutOfMemoryError, with both numbers, when they are not to be had.
+        """
+        if blocks < 0:
+            raise RangeError(f"cannot allocate {blocks} blocks; ask for 0 or more")
+        need = blocks - self.available
+        if need <= 0:
+            return Choice(blocks, ())
+        chosen, gained = self.committed.plan(need, self._limit(rows))
+        if gained < need:
+            raise OutOfMemoryError(
+                f"{blocks} blocks asked, {self.largest_grantable(rows)} can be had: {self.used} are in use, "
+                f"{self.committed.count} of {self.max_rows} rows committed; free blocks or raise the budget"
+            )
+        return Choice(blocks, tuple(sorted(chosen)))
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def take(self, choice: Choice) -> list[int]:
+        """Take the blocks of a choice, its rows being committed now: their ids, each with a count of 1."""
+        if choice.rows:
+            self.commit(choice.rows)
+        if choice.blocks > self.available:
+            raise StateError(f"{choice.blocks} blocks were chosen, {self.available} are left; choose again")
+        return self._pop(choice.blocks)
+
+    def allocate(self, blocks: int, rows: int | None = None) -> list[int]:
+        """``take`` what ``choose`` finds: for use without physical memory behind the ids."""
+        if 0 <= blocks <= self.available:
+            return self._pop(blocks)
+        return self.take(self.choose(blocks, rows))
+
+    def fork(self, blocks: Iterable[int]) -> None:
+        """Count one more holder of each block. Raises StateError, naming it, for one that is free."""
+        listed = list(blocks)
+        self._check_known(listed)
+        counts = self._counts
+        dead = next((block for block in listed if not counts[block]), None)
+        if dead is not None:
+            raise StateError(f"block {dead} is free and cannot be shared; allocate it first")
+        for block in listed:
+            counts[block] += 1
+
+    def free(self, blocks: Sequence[int]) -> list[int]:
+        """Count one holder of each block less, and return the rows that came empty.
+
+        Raises StateError for a block that nobody holds (freed twice), RangeError for an unknown id; both name it, and
+        nothing has changed then.
+        """
+        listed = blocks if type(blocks) is list else [operator.index(block) for block in blocks]
+        dead = self._drop(listed)
+        before = len(self.empty)
+        self._return(dead)
+        return list(islice(reversed(self.empty), len(self.empty) - before))
+
+    def revive(self, blocks: Sequence[int]) -> None:
+        """Undo a ``free`` of ``blocks`` whose rows are still committed."""
+        for block in blocks:
+            if not self._counts[block]:
+                self._remove_room(self.rows.first(block), block)
+                for row in self.rows.of(block):
+                    self._refill(row, 1)
+                self.used += 1
+            self._counts[block] += 1
+
+    def commit(self, rows: Iterable[int]) -> None:
+        """Note that ``rows`` have physical memory now: blocks that lie wholly in committed rows come available."""
+        listed = sorted(rows)
+        self.committed.add(listed)
+        fresh: dict[int, list[int]] = {}
+        last = -1
+        for row in listed:
+            if self._straddles:
+                self.empty[row] = None
+            fresh[row] = []
+            for block in self.rows.touching(row):
+                if block > last and (not self._straddles or self.committed.holds(block)):
+                    fresh.setdefault(self.rows.first(block), []).append(block)
+                    last = block
+        for row, found in reversed(fresh.items()):  # the lowest row last: it is then the first to be used
+            self._add_room(row, found[::-1])
+
+    def decommit(self, rows: Iterable[int]) -> None:
+        """Note that ``rows`` lose their physical memory. Raises StateError for one in which a block is live."""
+        leaving = sorted(rows)
+        live = next((row for row in leaving if row not in self.empty), None)
+        if live is not None:
+            raise StateError(f"row {live} holds {self._fill[live]} live blocks or is not committed")
+        for row in leaving:
+            below = self.rows.touching(row)[:1] if self._straddles else ()
+            for block in below:  # at most one starts in a lower row
+                if self.rows.first(block) < row and self.committed.holds(block):
+                    self._remove_room(self.rows.first(block), block)
+            self._drop_room(row)
+            self.committed.remove((row,))
+            self.empty.pop(row, None)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _limit(self, rows: int | None) -> int:
+        """New rows that may be committed."""
+        left = self.max_rows - self.committed.count
+        return max(0, left if rows is None else min(left, rows))
+
+    def _check_known(self, blocks: Sequence[int]) -> None:
+        if blocks and not 0 <= min(blocks) <= max(blocks) < self.rows.blocks:
+            wrong = next(block for block in blocks if not 0 <= block < self.rows.blocks)
+            raise RangeError(f"block {wrong} is unknown; this pool has blocks 0 to {self.rows.blocks - 1}")
+
+    def _pop(self, blocks: int) -> list[int]:
+        """Take ``blocks`` of the available ones, from the fullest rows down."""
+        with_room, rooms, fills = self._with_room, self._room, self._fill
+        taken: list[int] = []
+        left, top = blocks, self._top
+        while left:
+            if not with_room[top]:
+                top -= 1
+                continue
+            row, _ = with_room[top].popitem()
+            room = rooms[row]
+            got = room[: -left - 1 : -1]
+            del room[-left:]
+            fills[row] = fill = top + len(got)
+            taken += got
+            left -= len(got)
+            if room:
+                with_room[fill][row] = None
+                top = fill
+            if self._straddles:
+                self._top = top
+                self._pop_straddling(row, fill - len(got), got)
+                top = self._top
+        self._top = top
+        self.available -= blocks
+        self.used += blocks
+        counts = self._counts
+        for block in taken:
+            counts[block] = 1
+        return taken
+
+    def _pop_straddling(self, row: int, before: int, blocks: list[int]) -> None:
+        """The rest of a ``_pop`` from one row where blocks may lie in several."""
+        if not before:
+            del self.empty[row]
+        self._touch_further_rows(blocks, row, 1)
+
+    def _drop(self, blocks: list[int]) -> list[int]:
+        """Lower the counts, all or none, and return the blocks that came free."""
+        self._check_known(blocks)
+        counts = self._counts
+        dead: list[int] = []
+        for done, block in enumerate(blocks):
+            left = counts[block] - 1
+            if not left:
+                dead.append(block)
+            elif left < 0:
+                for again in blocks[:done]:
+                    counts[again] += 1
+                raise StateError(f"block {block} is freed more often than it is held; nothing was freed")
+            counts[block] = left
+        return dead
+
+    def _return(self, dead: list[int]) -> None:
+        """Put blocks that came free back into the rooms of their rows, neighbours of one row together."""
+        stride, chunk = self.rows.block_stride, self.rows.chunk
+        with_room, rooms, fills = self._with_room, self._room, self._fill
+        row, first, top = -1, 0, self._top
+        rows = [block * stride // chunk for block in dead]
+        rows.append(-1)
+        for place, next_row in enumerate(rows):
+            if next_row == row:
+                continue
+            if row >= 0:
+                room = rooms[row]
+                before = fills[row]
+                if room:
+                    del with_room[before][row]
+                room += dead[first:place]
+                fills[row] = fill = before - (place - first)
+                with_room[fill][row] = None
+                if fill > top:
+                    top = fill
+                if self._straddles:
+                    self._top = top
+                    self._return_straddling(row, dead[first:place])
+                    top = self._top
+            row, first = next_row, place
+        self._top = top
+        self.used -= len(dead)
+        self.available += len(dead)
+
+    def _return_straddling(self, row: int, blocks: list[int]) -> None:
+        """The rest of a ``_return`` to one row where blocks may lie in several."""
+        if not self._fill[row]:
+            self.empty[row] = None
+        self._touch_further_rows(blocks, row, -1)
+
+    def _refill(self, row: int, change: int) -> None:
+        """Count ``change`` more live blocks in a row, wherever it is."""
+        before = self._fill[row]
+        self._fill[row] = fill = before + change
+        if self._room[row]:
+            del self._with_room[before][row]
+            self._with_room[fill][row] = None
+            self._top = max(self._top, fill)
+        if self._straddles:
+            if not before:
+                del self.empty[row]
+            if not fill:
+                self.empty[row] = None
+
+    def _touch_further_rows(self, blocks: Iterable[int], first: int, change: int) -> None:
+        """Count the part of straddling blocks that lies in rows after the one they start in."""
+        stride, chunk = self.rows.block_stride, self.rows.chunk
+        stop = (first + 1) * chunk
+        for block in blocks:
+            if (block + 1) * stride > stop:
+                for row in range(first + 1, self.rows.last(block) + 1):
+                    self._refill(row, change)
+
+    def _add_room(self, row: int, blocks: list[int]) -> None:
+        if blocks:
+            self._room[row] += blocks
+            self._with_room[self._fill[row]][row] = None
+            self._top = max(self._top, self._fill[row])
+            self.available += len(blocks)
+
+    def _remove_room(self, row: int, block: int) -> None:
+        self._room[row].remove(block)
+        self.available -= 1
+        if not self._room[row]:
+            del self._with_room[self._fill[row]][row]
+
+    def _drop_room(self, row: int) -> None:
+        """Make all blocks that start in an empty row unavailable."""
+        room = self._room[row]
+        if room:
+            self.available -= len(room)
+            room.clear()
+            del self._with_room[0][row]

@@ -1,0 +1,88 @@
+"""From a model's name or its ``config.json`` to a ModelSpec."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from .config import Config
+from .parameters import count_parameters
+from .presets import PRESETS, published_names
+from .spec import KVSpec, ModelSpec, check_dtype
+
+_KINDS = ("full_attention", "sliding_attention")
+
+
+def model(name_or_path: str, kv_dtype: str = "auto") -> ModelSpec:
+    """Return the model that a preset's name, its Hugging Face name, or a path to a ``config.json`` stands for.
+
+    ``kv_dtype`` is what K and V are kept in; "auto" is the model's own type. Raises ValueError, naming the known
+    models, for any other name.
+    """
+    name = published_names().get(name_or_path, name_or_path)
+    if name in PRESETS:
+        return spec_of(Config(PRESETS[name], name), name, kv_dtype)
+    if Path(name_or_path).exists():
+        return from_config(name_or_path, kv_dtype)
+    near = difflib.get_close_matches(name_or_path.lower(), PRESETS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    known = ", ".join(PRESETS)
+    raise ValueError(f"unknown model {name_or_path!r}; {hint}known: {known}, or the path of a config.json")
+
+
+def from_config(path: str | Path, kv_dtype: str = "auto") -> ModelSpec:
+    """Return the model that a Hugging Face ``config.json`` (or the folder with it) describes."""
+    config = Config.read(path)
+    name = str(config.values.get("_name_or_path") or Path(config.source).resolve().parent.name)
+    return spec_of(config, name, kv_dtype)
+
+
+def spec_of(config: Config, name: str, kv_dtype: str = "auto") -> ModelSpec:
+    """The model of a configuration: its weights counted, its layers in uniform groups."""
+    own = check_dtype(config.text("torch_dtype", "dtype"), f"{config.source}: torch_dtype")
+    cached = own if kv_dtype == "auto" else check_dtype(kv_dtype, "KV cache dtype")
+    parameters = count_parameters(config)
+    return ModelSpec(
+        name=name,
+        parameters=parameters.total,
+        active_parameters=parameters.active,
+        query_heads=config.query_heads,
+        max_positions=config.count("max_position_embeddings"),
+        groups=_groups(config, cached),
+        dtype=own,
+    )
+
+
+def _groups(config: Config, dtype: str) -> tuple[KVSpec, ...]:
+    """Layers that keep the same, together: those that see everything first, then those with a window."""
+    windows = _windows(config)
+    kinds = sorted(set(windows), key=lambda window: (window is not None, window or 0))
+    return tuple(_group(config, windows.count(window), dtype, window) for window in kinds)
+
+
+def _group(config: Config, layers: int, dtype: str, window: int | None) -> KVSpec:
+    if config.has("kv_lora_rank"):  # one latent a token, shared by all heads, and the rotary part of the key
+        latent = config.count("kv_lora_rank") + config.count("qk_rope_head_dim")
+        return KVSpec(layers, 1, latent, dtype, components=1, window=window)
+    return KVSpec(layers, config.kv_heads, config.head_dim, dtype, window=window)
+
+
+def _windows(config: Config) -> list[int | None]:
+    """The window of each layer, None for a layer that sees everything."""
+    layers, window = config.count("num_hidden_layers"), config.optional("sliding_window")
+    kinds = config.values.get("layer_types")
+    if kinds is not None:
+        return _listed_windows(config, kinds, layers)
+    if not window or not config.flag("use_sliding_window", True):
+        return [None] * layers
+    full = config.optional("max_window_layers") or 0 if config.has("use_sliding_window") else 0
+    return [None if layer < full else window for layer in range(layers)]
+
+
+def _listed_windows(config: Config, kinds: object, layers: int) -> list[int | None]:
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise ValueError(f"{config.source}: key 'layer_types' must be a list of {layers} names, one a layer")
+    wrong = next((kind for kind in kinds if kind not in _KINDS), None)
+    if wrong is not None:
+        raise ValueError(f"{config.source}: layer type {wrong!r} is not supported; known: {', '.join(_KINDS)}")
+    return [config.count("sliding_window") if kind == "sliding_attention" else None for kind in kinds]
