@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from .sizes import format_size
@@ -41,27 +42,24 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Where a call has its address, size and handle: the position of an argument, "out" for an output, or None.
-
-    ``buffers`` says that other arguments may hold memory which a record must not keep alive.
-    """
+    """Where a call has its address, size and handle: the position of an argument, "out" for an output, or None."""
 
     address: int | str | None = None
     size: int | str | None = None
     handle: int | str | None = None
     unit: int = 1
-    buffers: bool = False
 
-    def kept(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments with 0 for each that is none of the three."""
-        wanted = (self.address, self.size, self.handle)
-        return tuple(value if index in wanted else 0 for index, value in enumerate(args))
+    @property
+    def has_output(self) -> bool:
+        """Whether one of the three is an output."""
+        return "out" in (self.address, self.size, self.handle)
 
-    def value(self, where: int | str | None, args: tuple[Any, ...], result: tuple[Any, ...]) -> int:
-        """One of the three as an int; 0 for what was passed by name or not given back."""
-        if isinstance(where, int):
-            return int(args[where] or 0) if where < len(args) else 0
-        return int(result[1] or 0) if where == "out" and len(result) > 1 else 0
+    def positions(self) -> tuple[int, int, int]:
+        """Where to find the three in the arguments followed by the result; what is missing is what is kept anyway."""
+        wanted = [-1 if where == "out" else where for where in (self.address, self.size, self.handle)]
+        first = next((where for where in wanted if isinstance(where, int)), 0)
+        address, size, handle = (where if isinstance(where, int) else first for where in wanted)
+        return address, size, handle
 
 
 _SHAPES = {
@@ -84,10 +82,10 @@ _SHAPES = {
     "cuPointerGetAttributes": _Shape(2),
     "cuMemcpy": _Shape(0, 2),
     "cuMemcpyAsync": _Shape(0, 2),
-    "cuMemcpyHtoD": _Shape(0, 2, buffers=True),
-    "cuMemcpyHtoDAsync": _Shape(0, 2, buffers=True),
-    "cuMemcpyDtoH": _Shape(1, 2, buffers=True),
-    "cuMemcpyDtoHAsync": _Shape(1, 2, buffers=True),
+    "cuMemcpyHtoD": _Shape(0, 2),
+    "cuMemcpyHtoDAsync": _Shape(0, 2),
+    "cuMemcpyDtoH": _Shape(1, 2),
+    "cuMemcpyDtoHAsync": _Shape(1, 2),
     "cuMemcpyDtoD": _Shape(0, 2),
     "cuMemcpyDtoDAsync": _Shape(0, 2),
     "cuMemsetD8": _Shape(0, 2),
@@ -97,7 +95,7 @@ _SHAPES = {
     "cuMemsetD32": _Shape(0, 2, unit=4),
     "cuMemsetD32Async": _Shape(0, 2, unit=4),
 }
-_NO_SHAPE = _Shape(buffers=True)
+_NO_SHAPE = _Shape()
 
 
 class Recorder:
@@ -147,23 +145,33 @@ class Recorder:
         counts.setdefault(call, 0)
         clock = time.perf_counter_ns
         shape = _SHAPES.get(call, _NO_SHAPE)
-        kept = shape.kept if shape.buffers else None
+        pick = itemgetter(*shape.positions()) if shape is not _NO_SHAPE else _nothing
+        has_output = shape.has_output
 
         def recorded(*args: Any, **names: Any) -> Any:
             function = getattr(api, call)  # looked up each time: a driver may shut its calls
             start = clock()
             result = function(*args, **names)
             end = clock()
-            if kept:
-                args = kept(args)
-            # No call stands between a read and its write, so that no other thread comes in between.
+            try:
+                address, size, handle = pick(args + result if has_output else args)
+            except IndexError:  # passed by name
+                address = size = handle = 0
+            # No call stands between a read and its write, so that no other thread comes in between. A record holds
+            # only numbers and text where it can, which the garbage collector does not have to look at again.
+            status = result[0]
             index = total[0]
             total[0] = index + 1
             counts[call] += 1
-            ring[index % capacity] = (start, call, args, result, end)
+            ring[index % capacity] = (start, end, call, status if status else 0, address, size, handle)
             return result
 
         return recorded
+
+
+def _nothing(_args: tuple[Any, ...]) -> tuple[int, int, int]:
+    """What is kept of the arguments of a call without a shape."""
+    return 0, 0, 0
 
 
 class _Recorded:
@@ -181,8 +189,9 @@ class _Recorded:
         return found
 
 
-def _event(start: int, call: str, args: tuple[Any, ...], result: tuple[Any, ...], end: int) -> Event:
-    """A record as an Event."""
+def _event(start: int, end: int, call: str, status: Any, *found: Any) -> Event:
+    """A record as an Event; what was picked for a field that the call does not have is dropped."""
     shape = _SHAPES.get(call, _NO_SHAPE)
-    address, size, handle = (shape.value(where, args, result) for where in (shape.address, shape.size, shape.handle))
-    return Event(start, call, address, size * shape.unit, handle, int(result[0]), end - start)
+    wanted = (shape.address, shape.size, shape.handle)
+    address, size, handle = (0 if where is None else int(v or 0) for where, v in zip(wanted, found, strict=True))
+    return Event(start, call, address, size * shape.unit, handle, int(status), end - start)
