@@ -5,10 +5,13 @@ block table -> attention. ContiguousKV is the other way: one span of addresses a
 """
 
 from .block_pool import BlockPool, Choice
+from .block_table import batch_lengths, batch_tables, locate, slots_of
 from .layout import KVLayout
 from .models import from_config, model
+from .pool import KVPool
 from .presets import PRESETS
 from .rows import Rows
+from .sequence import Sequence
 from .spec import KVSpec, ModelSpec
 
 __all__ = [
@@ -16,9 +19,15 @@ __all__ = [
     "BlockPool",
     "Choice",
     "KVLayout",
+    "KVPool",
     "KVSpec",
     "ModelSpec",
     "Rows",
+    "Sequence",
+    "batch_lengths",
+    "batch_tables",
     "from_config",
+    "locate",
     "model",
+    "slots_of",
 ]

@@ -16,6 +16,7 @@ from itertools import islice
 from vmm import OutOfMemoryError, RangeError, StateError
 
 from .committed_rows import CommittedRows
+from .invariants import check_block_pool
 from .rows import Rows
 
 
@@ -30,8 +31,9 @@ class Choice:
 class BlockPool:
     """The ids 0 to ``rows.blocks`` - 1; at most ``max_rows`` rows may be committed at a time (None: all).
 
-    ``available`` counts the free blocks that need no new row, ``used`` the blocks that somebody holds. In every method
-    the argument ``rows`` bounds how many new rows may be asked for, besides ``max_rows``.
+    ``available`` counts the free blocks that need no new row, ``used`` the blocks that somebody holds, ``shared`` the
+    holds beyond the first of each block. The argument ``rows`` of a method bounds how many new rows may be asked for,
+    besides ``max_rows``.
     """
 
     def __init__(self, rows: Rows, max_rows: int | None = None) -> None:
@@ -40,6 +42,7 @@ class BlockPool:
         self.committed = CommittedRows(rows)
         self.available = 0
         self.used = 0
+        self.shared = 0
         self._counts = [0] * rows.blocks
         self._fill = [0] * rows.count  # live blocks that touch a row
         self._room: list[list[int]] = [[] for _ in range(rows.count)]  # available blocks by the row they start in
@@ -54,7 +57,8 @@ class BlockPool:
 
     def count(self, block: int) -> int:
         """How many hold ``block``; 0 is free. Raises RangeError for an unknown id."""
-        self._check_known((block,))
+        if not 0 <= block < self.rows.blocks:
+            self._check_known((block,))
         return self._counts[block]
 
     def largest_grantable(self, rows: int | None = None) -> int:
@@ -113,6 +117,7 @@ class BlockPool:
             raise StateError(f"block {dead} is free and cannot be shared; allocate it first")
         for block in listed:
             counts[block] += 1
+        self.shared += len(listed)
 
     def free(self, blocks: Sequence[int]) -> list[int]:
         """Count one holder of each block less, and return the rows that came empty.
@@ -134,6 +139,8 @@ class BlockPool:
                 for row in self.rows.of(block):
                     self._refill(row, 1)
                 self.used += 1
+            else:
+                self.shared += 1
             self._counts[block] += 1
 
     def commit(self, rows: Iterable[int]) -> None:
@@ -167,6 +174,10 @@ class BlockPool:
             self._drop_room(row)
             self.committed.remove((row,))
             self.empty.pop(row, None)
+
+    def check(self) -> None:
+        """Prove the invariants; an AssertionError here is a bug of ours."""
+        check_block_pool(self)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -231,6 +242,7 @@ class BlockPool:
                     counts[again] += 1
                 raise StateError(f"block {block} is freed more often than it is held; nothing was freed")
             counts[block] = left
+        self.shared -= len(blocks) - len(dead)
         return dead
 
     def _return(self, dead: list[int]) -> None:

@@ -1,0 +1,58 @@
+"""Block tables: the list of block ids of one sequence, the slots of its tokens, and the batched array for a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vmm import RangeError
+
+Slots = np.ndarray[Any, np.dtype[np.int64]]
+"""int64 [T]: block id x block_size + offset of each token."""
+
+Tables = np.ndarray[Any, np.dtype[np.int32]]
+"""int32 [B, max_blocks], padded with 0, or int32 [B]."""
+
+
+def locate(token: int, table: Sequence[int], block_size: int) -> tuple[int, int]:
+    """Return (block id, offset in the block) of token number ``token`` of a sequence with this block table.
+
+    Raises RangeError for a token that the table has no block for.
+    """
+    if block_size < 1:
+        raise RangeError(f"block_size must be at least 1 token, not {block_size}")
+    if not 0 <= token < len(table) * block_size:
+        room = f"{len(table)} blocks of {block_size} tokens hold tokens 0 to {len(table) * block_size - 1}"
+        raise RangeError(f"token {token} is outside the block table: {room if table else 'it is empty'}")
+    logical, offset = divmod(token, block_size)
+    return table[logical], offset
+
+
+def slots_of(table: Sequence[int], start: int, stop: int, block_size: int) -> Slots:
+    """The slots of tokens ``start`` to ``stop`` - 1 of one sequence."""
+    if stop - start == 1:
+        logical, offset = divmod(start, block_size)
+        return np.array([table[logical] * block_size + offset], np.int64)
+    tokens = np.arange(start, stop, dtype=np.int64)
+    first = start // block_size
+    blocks = np.array(table[first : -(-stop // block_size)], np.int64)
+    return blocks[tokens // block_size - first] * block_size + tokens % block_size
+
+
+def batch_tables(tables: Sequence[Sequence[int]]) -> Tables:
+    """The tables of B sequences as one array [B, max_blocks].
+
+    Shorter rows are padded with 0, which is a block like any other and may have no memory: a kernel must not look
+    further than a sequence's length.
+    """
+    batched = np.zeros((len(tables), max((len(table) for table in tables), default=0) or 1), np.int32)
+    for row, table in enumerate(tables):
+        batched[row, : len(table)] = table
+    return batched
+
+
+def batch_lengths(lengths: Sequence[int]) -> Tables:
+    """The lengths of B sequences in tokens as an array [B]."""
+    return np.array(lengths, np.int32)

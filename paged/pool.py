@@ -1,0 +1,244 @@
+"""KVPool: block ids on a growable range. Physical memory is committed a row at a time, and empty rows go back."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Iterable
+from collections.abc import Sequence as Ids
+from typing import Any
+
+from kernels_cu import PagedKV
+from vmm import ChunkSupply, Device, GrowableRange, Size, format_size, parse_size
+
+from .block_pool import BlockPool
+from .invariants import check_pool
+from .layout import K, KVLayout
+from .sequence import Sequence
+
+
+class KVPool:
+    """A pool of KV blocks on ``device``, laid out by ``layout``.
+
+    ``budget`` bounds the committed bytes. ``blocks`` is how many blocks have addresses; by default twice what the
+    budget holds, for addresses are free and let the pool choose blocks that keep few rows alive. Without a budget every
+    one of ``blocks`` may have memory. ``reserve_rows`` empty rows stay mapped before rows are given back; with
+    ``prealloc`` everything is committed at the start and stays. ``supply`` may be shared with other ranges.
+
+    Raises ValueError for a budget that holds no block, OutOfMemoryError when addresses (or, with ``prealloc``, memory)
+    are not to be had.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        layout: KVLayout,
+        *,
+        blocks: int | None = None,
+        budget: Size | None = None,
+        reserve_rows: int = 0,
+        prealloc: bool = False,
+        supply: ChunkSupply | None = None,
+        name: str | None = None,
+    ) -> None:
+        total, max_rows = _capacity(layout, blocks, budget, prealloc)
+        if reserve_rows < 0:
+            raise ValueError(f"reserve_rows must be 0 or more, not {reserve_rows}")
+        if supply is not None and supply.chunk_size != layout.chunk:
+            raise ValueError(f"the layout's chunk of {layout.chunk} bytes is not the supply's of {supply.chunk_size}")
+        self.device, self.layout = device, layout
+        self.reserve_rows, self.prealloc = reserve_rows, prealloc
+        self.block_pool = BlockPool(layout.rows(total), max_rows)
+        self.tokens = 0  # that exist; the sequences count them
+        self._shared_supply = supply
+        self._sequences: dict[int, Sequence] = {}
+        chunk = layout.chunk if supply is None else None
+        self.range = GrowableRange(device, layout.reserve_bytes(total), chunk=chunk, supply=supply, name=name or "kv")
+        if prealloc:
+            with contextlib.ExitStack() as undo:
+                undo.callback(self.range.close)
+                self._commit(range(self.block_pool.max_rows))
+                undo.pop_all()
+            self.block_pool.commit(range(self.block_pool.max_rows))
+
+    def __repr__(self) -> str:
+        blocks = f"{self.block_pool.used} of {self.blocks_total} blocks of {self.layout.block_size} tokens used"
+        return f"KVPool({blocks}, {format_size(self.committed)} committed of {format_size(self.reserved)} reserved)"
+
+    def __enter__(self) -> KVPool:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.range.__exit__(*exc)
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of addresses."""
+        return self.range.reserved
+
+    @property
+    def committed(self) -> int:
+        """Bytes of physical memory."""
+        return self.range.committed
+
+    @property
+    def live(self) -> int:
+        """Bytes of the tokens that exist; a token in a shared block counts once."""
+        return self.tokens * self.layout.spec.token_bytes
+
+    @property
+    def blocks_total(self) -> int:
+        """Blocks that can have memory at a time."""
+        return self.block_pool.rows.ending_by(self.block_pool.max_rows)
+
+    @property
+    def blocks_free(self) -> int:
+        """Blocks that ``allocate`` would grant now."""
+        return self.block_pool.largest_grantable(self._new_rows())
+
+    @property
+    def empty_rows(self) -> int:
+        """Committed rows in which no block is held."""
+        return len(self.block_pool.empty)
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """The sequences that have not been freed."""
+        return list(self._sequences.values())
+
+    def count(self, block: int) -> int:
+        """How many hold ``block``."""
+        return self.block_pool.count(block)
+
+    def can_allocate(self, blocks: int) -> bool:
+        """Whether ``blocks`` more blocks can be had; "not now" is a normal answer."""
+        return blocks <= self.block_pool.available or self.block_pool.can_allocate(blocks, self._new_rows())
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def sequence(self) -> Sequence:
+        """A new sequence without tokens."""
+        made = Sequence(self)
+        self._sequences[id(made)] = made
+        return made
+
+    def forget(self, sequence: Sequence) -> None:
+        """Strike a freed sequence off the list; ``Sequence.free`` does it."""
+        del self._sequences[id(sequence)]
+
+    def allocate(self, blocks: int) -> list[int]:
+        """Take ``blocks`` blocks and return their ids, committing the rows that they need in one step.
+
+        Raises OutOfMemoryError when there are not so many, or the device has no memory for their rows; nothing has
+        changed then.
+        """
+        if 0 <= blocks <= self.block_pool.available:
+            return self.block_pool.allocate(blocks)
+        choice = self.block_pool.choose(blocks, self._new_rows())
+        self._commit(choice.rows)
+        return self.block_pool.take(choice)
+
+    def fork(self, blocks: Ids[int]) -> None:
+        """Count one more holder of each block."""
+        self.block_pool.fork(blocks)
+
+    def free(self, blocks: Ids[int]) -> None:
+        """Give up one hold on each block; rows that come empty beyond ``reserve_rows`` are decommitted in one step.
+
+        Raises StateError for a block freed twice, or for memory that an array views or a pin holds; nothing has
+        changed then.
+        """
+        emptied = self.block_pool.free(blocks)
+        surplus = len(self.block_pool.empty) - self.reserve_rows
+        if emptied and surplus > 0 and not self.prealloc:
+            with contextlib.ExitStack() as undo:
+                undo.callback(self.block_pool.revive, blocks)
+                self._decommit(heapq.nlargest(surplus, self.block_pool.empty))
+                undo.pop_all()
+
+    def trim(self) -> int:
+        """Decommit every empty row, the reserve too, and return the bytes given back (0 with ``prealloc``)."""
+        before = self.committed
+        if self.block_pool.empty and not self.prealloc:
+            self._decommit(list(self.block_pool.empty))
+        return before - self.committed
+
+    def copy_block(self, source: int, target: int, *, stream: int = 0) -> None:
+        """Copy all bytes of one block to another, in the order of ``stream``: one copy a plane."""
+        stride, layout = self.layout.block_stride, self.layout
+        plane_stride = layout.plane_stride(self.block_pool.rows.blocks)
+        with self.device.current():
+            for plane in range(layout.planes):
+                start = self.range.base + plane * plane_stride
+                self.device.driver.copy_async(start + target * stride, start + source * stride, stride, stream)
+
+    def close(self) -> None:
+        """Unmap everything and free the addresses. Closing twice does nothing."""
+        self.range.close()
+
+    def check(self) -> None:
+        """Prove the invariants; an AssertionError here is a bug of ours."""
+        check_pool(self)
+
+    # -- places -------------------------------------------------------------------------------------------------
+
+    def address(
+        self, *, block: int, layer: int = 0, component: int = K, head: int = 0, slot: int = 0, d: int = 0
+    ) -> int:
+        """The address of one number of K or V."""
+        return self.layout.address(
+            self.range.base,
+            self.block_pool.rows.blocks,
+            block=block,
+            layer=layer,
+            component=component,
+            head=head,
+            slot=slot,
+            d=d,
+        )
+
+    def kv(self, layer: int) -> PagedKV:
+        """Where the kernels find K and V of one layer."""
+        return self.layout.kv(self.range.base, self.block_pool.rows.blocks, layer)
+
+    def view(self, block: int, layer: int, component: int = K) -> Any:
+        """One layer's K or V of a block, in the layout's own shape: NumPy on the host driver, CuPy on a GPU."""
+        offset = self.address(block=block, layer=layer, component=component) - self.range.base
+        return self.range.array(self.layout.spec.dtype, self.layout.component_shape(component), offset)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _new_rows(self) -> int | None:
+        """Rows that a shared supply could still give; None where only this pool's own bound counts."""
+        left = None if self._shared_supply is None else self._shared_supply.available
+        return None if left is None else left // self.layout.row_bytes
+
+    def _commit(self, rows: Iterable[int]) -> None:
+        self.range.commit(self._chunks(rows))
+
+    def _decommit(self, rows: list[int]) -> None:
+        self.range.decommit(self._chunks(rows))
+        self.block_pool.decommit(rows)
+
+    def _chunks(self, rows: Iterable[int]) -> list[int]:
+        """The chunks of the range behind some rows: one in every plane for each."""
+        count = self.block_pool.rows.count
+        return [plane * count + row for row in rows for plane in range(self.layout.planes)]
+
+
+def _capacity(layout: KVLayout, blocks: int | None, budget: Size | None, prealloc: bool) -> tuple[int, int | None]:
+    """How many blocks get addresses, and how many rows may be committed."""
+    if blocks is not None and blocks < 1:
+        raise ValueError(f"blocks must be at least 1, not {blocks}")
+    if budget is None:
+        if blocks is None:
+            raise ValueError("a pool needs blocks=, budget= or both")
+        return blocks, None
+    limit = parse_size(budget, name="budget")
+    held = layout.blocks_in(limit)
+    if not held:
+        least = format_size(layout.rows(1).count * layout.row_bytes)
+        raise ValueError(f"budget {format_size(limit)} holds no block of {layout.block_bytes} bytes; give {least}")
+    return blocks or (held if prealloc else 2 * held), limit // layout.row_bytes

@@ -1,0 +1,113 @@
+"""Sequence: the tokens of one request in a pool. It grows by tokens, takes blocks as it needs them, and can fork."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from vmm import ClosedError, RangeError
+
+from .block_table import Slots, slots_of
+
+if TYPE_CHECKING:
+    from .pool import KVPool
+
+
+class Sequence:
+    """A block table and a length in tokens. Made by ``KVPool.sequence`` and ``Sequence.fork``.
+
+    ``table`` holds the block ids in the order of the tokens; only the last block may be partly filled.
+    """
+
+    __slots__ = ("_open", "length", "pool", "table")
+
+    def __init__(self, pool: KVPool) -> None:
+        self.pool = pool
+        self.table: list[int] = []
+        self.length = 0
+        self._open = True
+
+    def __repr__(self) -> str:
+        return f"Sequence({self.length} tokens, blocks {self.table})" if self._open else "Sequence(freed)"
+
+    def can_append(self, tokens: int) -> bool:
+        """Whether ``tokens`` more tokens can be had now."""
+        self._check_open()
+        return self.pool.can_allocate(self._new_blocks(tokens) + self._tail_is_shared(tokens))
+
+    def append(self, tokens: int) -> Slots:
+        """Make room for ``tokens`` more tokens and return their slots, int64 [tokens].
+
+        A partly filled last block that another sequence shares is copied first, on the default stream, so that the
+        other's bytes stay. Raises OutOfMemoryError when the pool has not enough blocks; nothing has changed then.
+        """
+        self._check_open()
+        if tokens < 0:
+            raise RangeError(f"cannot append {tokens} tokens; append 0 or more")
+        needed = self._new_blocks(tokens)
+        if self._tail_is_shared(tokens):
+            self._append_to_a_copy(needed)
+        elif needed:
+            self.table += self.pool.allocate(needed)
+        start = self.length
+        self.length += tokens
+        self.pool.tokens += tokens
+        return slots_of(self.table, start, self.length, self.pool.layout.block_size)
+
+    def fork(self) -> Sequence:
+        """A second sequence with the same tokens: it shares every block, the partly filled one too."""
+        self._check_open()
+        self.pool.fork(self.table)
+        child = self.pool.sequence()
+        child.table, child.length = list(self.table), self.length
+        return child
+
+    def free(self) -> None:
+        """Give up every block; those that nobody else holds go back to the pool. Freeing twice does nothing."""
+        if not self._open:
+            return
+        gone = self._tokens_held_alone()
+        self.pool.free(self.table)
+        self.pool.tokens -= gone
+        self.pool.forget(self)
+        self._open, self.table, self.length = False, [], 0
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ClosedError("the sequence was freed; make a new one with pool.sequence()")
+
+    def _new_blocks(self, tokens: int) -> int:
+        """Blocks that ``tokens`` more tokens need."""
+        return -(-(self.length + tokens) // self.pool.layout.block_size) - len(self.table)
+
+    def _tail_length(self) -> int:
+        """Tokens in the last block if it is partly filled, else 0."""
+        return self.length % self.pool.layout.block_size
+
+    def _tail_is_shared(self, tokens: int) -> bool:
+        """Whether ``tokens`` more tokens would write into a block that somebody else holds too."""
+        if not self.pool.block_pool.shared or not tokens or not self._tail_length():
+            return False
+        return self.pool.count(self.table[-1]) > 1
+
+    def _append_to_a_copy(self, needed: int) -> None:
+        """Exchange the shared last block for a copy of it, and take ``needed`` blocks besides."""
+        shared = self.table[-1]
+        with contextlib.ExitStack() as undo:
+            new = self.pool.allocate(needed + 1)
+            undo.callback(self.pool.free, new)
+            self.pool.copy_block(shared, new[0])
+            undo.pop_all()
+        self.table[-1:] = new
+        self.pool.free([shared])
+        self.pool.tokens += self._tail_length()
+
+    def _tokens_held_alone(self) -> int:
+        """Tokens that no longer exist once this sequence is gone."""
+        if not self.pool.block_pool.shared:
+            return self.length
+        size = self.pool.layout.block_size
+        alone = [place for place, block in enumerate(self.table) if self.pool.count(block) == 1]
+        return sum(min(size, self.length - place * size) for place in alone)
