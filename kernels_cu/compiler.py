@@ -41,7 +41,7 @@ class Compiler:
     @property
     def name(self) -> str:
         """How to speak of it in a line of text."""
-        return shlex.join(self.command) if len(self.command) <= 2 else "zig c++"
+        return "zig c++" if "ziglang" in self.command else shlex.join(self.command)
 
     def run(self, what: str, *arguments: str) -> None:
         """Compile. Raises CompileError with the first line that the compiler has to say about ``what``."""
@@ -85,8 +85,11 @@ def _candidates(chosen: str) -> Iterator[tuple[str, ...]]:
 
 
 def zig_command() -> tuple[str, ...]:
-    """The compiler of the ziglang package, run by this Python."""
-    return (sys.executable, "-m", "ziglang", "c++")
+    """The compiler of the ziglang package, run by this Python.
+
+    Without -nostdlib++ its first run builds the C++ library, which takes a minute, and nothing here uses it.
+    """
+    return (sys.executable, "-m", "ziglang", "c++", "-nostdlib++")
 
 
 def _identify(command: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ uintptr_t stack_pointer(const ucontext_t* context) { return context->uc_mcontext
 // Records lie one after the other behind the registers; one of them has the syndrome register, whose bit 6 means write.
 bool was_write(const ucontext_t* context) {
     constexpr uint32_t SYNDROME = 0x45535201;
-    const unsigned char* record = context->uc_mcontext.__reserved;
+    const unsigned char* record = reinterpret_cast<const unsigned char*>(&context->uc_mcontext.__reserved);
     for (;;) {
         uint32_t kind, size;
         memcpy(&kind, record, 4);

@@ -33,7 +33,7 @@ struct Launch {
     Options options;
     uint64_t blocks, step;  // block `i * step % blocks` runs as the i-th when shuffled
     uint64_t next;
-    Status status;
+    int status;  // a Status; the other host threads look at it
     Result result;
     pthread_mutex_t lock;
 };
@@ -66,9 +66,9 @@ Index3 block_index(const Launch& launch, uint64_t i) {
 // The first failure of any host thread is the launch's.
 void fail(Launch& launch, Status status, const Fault& fault, Index3 block) {
     pthread_mutex_lock(&launch.lock);
-    if (launch.status == Status::DONE) {
+    if (launch.status == int(Status::DONE)) {
         launch.result = {fault.write, fault.address, block};
-        __atomic_store_n(&launch.status, status, __ATOMIC_RELEASE);
+        __atomic_store_n(&launch.status, int(status), __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&launch.lock);
 }
@@ -129,7 +129,7 @@ void run_blocks(Launch& launch, Helpers* helpers) {
         block.warp = arena->warps;
         block.stacks = arena->stacks;
         const long started = now_ns();
-        while (__atomic_load_n(&launch.status, __ATOMIC_ACQUIRE) == Status::DONE) {
+        while (__atomic_load_n(&launch.status, __ATOMIC_ACQUIRE) == int(Status::DONE)) {
             const uint64_t i = __atomic_fetch_add(&launch.next, 1, __ATOMIC_RELAXED);
             if (i >= launch.blocks) break;
             block.index = block_index(launch, i);
@@ -168,5 +168,5 @@ PAGEWALK_VISIBLE int pagewalk_launch(const pagewalk::Kernel* kernel, const unsig
     for (unsigned i = 0; i < helpers.count; i++) pthread_join(helpers.thread[i], nullptr);
     pthread_mutex_destroy(&launch.lock);
     *result = launch.result;
-    return int(launch.status);
+    return launch.status;
 }

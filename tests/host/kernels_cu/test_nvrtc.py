@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import nvidia
 import pytest
 
 from kernels_cu import CompileError, CompilerMissingError, HostTarget, PagedKV, launch, nvrtc
@@ -112,6 +111,7 @@ def test_the_table_is_the_one_that_cuobjdump_prints(kernel, arch):
 
 
 def _tool(name):
+    nvidia = pytest.importorskip("nvidia", reason=f"{name} is not installed: python -m pip install nvidia-cuda-{name}")
     for folder in nvidia.__path__:
         for path in Path(folder).glob(f"*/bin/{name}"):
             return path
