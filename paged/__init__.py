@@ -6,6 +6,7 @@ block table -> attention. ContiguousKV is the other way: one span of addresses a
 
 from .block_pool import BlockPool, Choice
 from .block_table import batch_lengths, batch_tables, locate, slots_of
+from .contiguous import ContiguousKV, Span
 from .layout import KVLayout
 from .models import from_config, model
 from .pool import KVPool
@@ -18,12 +19,14 @@ __all__ = [
     "PRESETS",
     "BlockPool",
     "Choice",
+    "ContiguousKV",
     "KVLayout",
     "KVPool",
     "KVSpec",
     "ModelSpec",
     "Rows",
     "Sequence",
+    "Span",
     "batch_lengths",
     "batch_tables",
     "from_config",

@@ -1,0 +1,233 @@
+"""ContiguousKV: one virtual span a sequence and no block table. The driver's page table does all the paging.
+
+order="layer": a span for K and for V of every layer, as vAttention lays them: every span starts on a chunk of its own,
+so the smallest step is a chunk in each of them, 2 x layers chunks. A kernel for contiguous K and V works as it is.
+order="token": one span over all layers, token after token [layers, K|V, Hkv, D]: the smallest step is one chunk, but K
+of one layer lies ``token_bytes`` apart from token to token.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from vmm import (
+    ChunkSupply,
+    ClosedError,
+    Device,
+    GrowableRange,
+    OutOfMemoryError,
+    RangeError,
+    Size,
+    format_size,
+    parse_size,
+    round_up,
+)
+
+from .layout import K
+from .spec import KVSpec
+
+ORDERS = ("layer", "token")
+
+
+class Span:
+    """The addresses of one sequence; it grows by tokens from its first address on. Made by ``ContiguousKV.open``."""
+
+    __slots__ = ("index", "kv", "length")
+
+    def __init__(self, kv: ContiguousKV, index: int) -> None:
+        self.kv, self.index, self.length = kv, index, 0
+
+    def __repr__(self) -> str:
+        return f"Span({self.index}, {self.length} tokens)" if self.index >= 0 else "Span(closed)"
+
+    @property
+    def room(self) -> int:
+        """Tokens that the committed part of the span has room for."""
+        return min(self.kv.max_length, self.kv.steps(self.length) * self.kv.chunk // self.kv.unit)
+
+    def can_append(self, tokens: int) -> bool:
+        """Whether ``tokens`` more tokens can be had now."""
+        longer = self.length + tokens
+        return longer <= self.kv.max_length and self.kv.can_commit(self.kv.steps(longer) - self.kv.steps(self.length))
+
+    def append(self, tokens: int) -> None:
+        """Make room for ``tokens`` more tokens, committing chunks in every plane where they are needed.
+
+        Raises RangeError beyond ``max_length``, OutOfMemoryError beyond the budget or the device's memory; nothing has
+        changed then.
+        """
+        self.kv.grow(self, tokens)
+
+    def close(self) -> None:
+        """Give all memory of the span back; the addresses go to the next sequence. Closing twice does nothing."""
+        if self.index >= 0:
+            self.kv.retire(self)
+
+
+class ContiguousKV:
+    """Spans for ``max_sequences`` sequences of up to ``max_length`` tokens of ``spec`` in one reservation.
+
+    ``budget`` bounds the committed bytes. ``unit`` is the bytes of a token in one plane, ``planes`` how many places a
+    token has, ``step_bytes`` the smallest growth. Raises ValueError for an unknown order or a count below 1.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        spec: KVSpec,
+        max_length: int,
+        max_sequences: int,
+        *,
+        order: str = "layer",
+        chunk: Size | None = None,
+        budget: Size | None = None,
+        supply: ChunkSupply | None = None,
+        name: str | None = None,
+    ) -> None:
+        if order not in ORDERS:
+            raise ValueError(f"order {order!r} is unknown; use 'layer' or 'token'")
+        if max_length < 1 or max_sequences < 1:
+            raise ValueError(f"max_length {max_length} and max_sequences {max_sequences} must be at least 1")
+        self.spec, self.order = spec, order
+        self.max_length, self.max_sequences = max_length, max_sequences
+        self.planes = spec.layers * spec.components if order == "layer" else 1
+        self.unit = spec.token_bytes // self.planes
+        size = supply.chunk_size if supply else device.granularity if chunk is None else parse_size(chunk, name="chunk")
+        self.span_stride = round_up(max_length * self.unit, size)
+        self.plane_stride = max_sequences * self.span_stride
+        self.range = GrowableRange(
+            device,
+            self.planes * self.plane_stride,
+            chunk=size if supply is None else None,
+            supply=supply,
+            name=name or "contiguous kv",
+        )
+        self.chunk = self.range.chunk_size
+        self._max_steps = None if budget is None else parse_size(budget, name="budget") // self.step_bytes
+        self._shared_supply = supply
+        self._free = list(range(max_sequences))
+        self._open: dict[int, Span] = {}
+        self._steps = 0
+        self.tokens = 0
+
+    def __repr__(self) -> str:
+        spans = f"{len(self._open)} of {self.max_sequences} spans of {self.max_length} tokens open"
+        return (
+            f"ContiguousKV({spans}, {format_size(self.committed)} committed of {format_size(self.reserved)} reserved)"
+        )
+
+    def __enter__(self) -> ContiguousKV:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.range.__exit__(*exc)
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    @property
+    def step_bytes(self) -> int:
+        """The smallest growth of one sequence: a chunk in every plane."""
+        return self.planes * self.chunk
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of addresses."""
+        return self.range.reserved
+
+    @property
+    def committed(self) -> int:
+        """Bytes of physical memory."""
+        return self.range.committed
+
+    @property
+    def live(self) -> int:
+        """Bytes of the tokens that exist."""
+        return self.tokens * self.spec.token_bytes
+
+    def steps(self, length: int) -> int:
+        """Chunks in each plane that ``length`` tokens need."""
+        return -(-length * self.unit // self.chunk)
+
+    def can_commit(self, steps: int) -> bool:
+        """Whether ``steps`` more chunks a plane can be had now."""
+        if self._max_steps is not None and self._steps + steps > self._max_steps:
+            return False
+        return self._shared_supply is None or self._shared_supply.can_take(steps * self.planes)
+
+    def can_open(self, tokens: int = 1) -> bool:
+        """Whether a span is free and ``tokens`` tokens have room in it now."""
+        return bool(self._free) and tokens <= self.max_length and self.can_commit(self.steps(tokens))
+
+    def address(self, span: Span, token: int, layer: int = 0, component: int = K, head: int = 0, d: int = 0) -> int:
+        """The address of one number of K or V of a token of a span."""
+        place = layer * self.spec.components + component
+        start = self.range.base + span.index * self.span_stride + token * self.unit
+        start += place * (self.plane_stride if self.order == "layer" else self.spec.component_token_bytes)
+        return start + (head * self.spec.head_dim + d) * self.spec.element_bytes
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def open(self) -> Span:
+        """Take the lowest free span. Raises OutOfMemoryError when all are open."""
+        if not self._free:
+            raise OutOfMemoryError(f"all {self.max_sequences} spans are open; close one or raise max_sequences")
+        index = heapq.heappop(self._free)
+        span = self._open[index] = Span(self, index)
+        return span
+
+    def grow(self, span: Span, tokens: int) -> None:
+        """What ``Span.append`` does."""
+        self._check_append(span, tokens)
+        before, after = self.steps(span.length), self.steps(span.length + tokens)
+        if after > before:
+            if not self.can_commit(after - before):
+                asked = format_size((after - before) * self.step_bytes)
+                raise OutOfMemoryError(
+                    f"{tokens} tokens need {asked} more, {format_size(self.committed)} are committed and the budget "
+                    "has no room; close a span or raise the budget"
+                )
+            self.range.commit(self._chunks(span, before, after))
+            self._steps += after - before
+        span.length += tokens
+        self.tokens += tokens
+
+    def retire(self, span: Span) -> None:
+        """What ``Span.close`` does. Raises StateError, and changes nothing, while an array views the span."""
+        steps = self.steps(span.length)
+        self.range.decommit(self._chunks(span, 0, steps))
+        self._steps -= steps
+        self.tokens -= span.length
+        del self._open[span.index]
+        heapq.heappush(self._free, span.index)
+        span.index, span.length = -1, 0
+
+    def close(self) -> None:
+        """Unmap everything and free the addresses. Closing twice does nothing."""
+        self.range.close()
+
+    def check(self) -> None:
+        """Prove the invariants; an AssertionError here is a bug of ours."""
+        spans = self._open.values()
+        chunks = [chunk for span in spans for chunk in self._chunks(span, 0, self.steps(span.length))]
+        assert sorted(chunks) == self.range.committed_chunks(), "committed chunks are not those of the spans"
+        assert self.tokens == sum(span.length for span in spans), "the tokens are counted wrong"
+        assert self._steps * self.planes == len(chunks), "the steps are counted wrong"
+        assert sorted([*self._free, *self._open]) == list(range(self.max_sequences)), "a span is lost"
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _check_append(self, span: Span, tokens: int) -> None:
+        if span.index < 0:
+            raise ClosedError("the span was closed; open a new one")
+        if tokens < 0 or span.length + tokens > self.max_length:
+            raise RangeError(
+                f"cannot append {tokens} tokens to {span.length}: a span holds at most {self.max_length}; "
+                "raise max_length: addresses cost no physical memory"
+            )
+
+    def _chunks(self, span: Span, before: int, after: int) -> list[int]:
+        """Chunks ``before`` to ``after`` of a span in every plane, as chunks of the range."""
+        first = span.index * self.span_stride // self.chunk
+        plane = self.plane_stride // self.chunk
+        return [place * plane + first + step for place in range(self.planes) for step in range(before, after)]
