@@ -4,6 +4,7 @@ Data flows  model -> KVSpec -> KVLayout (strides) -> BlockPool (ids) -> KVPool (
 block table -> attention. ContiguousKV is the other way: one span of addresses a sequence, and no block table.
 """
 
+from . import attention as attention
 from .block_pool import BlockPool, Choice
 from .block_table import batch_lengths, batch_tables, locate, slots_of
 from .contiguous import ContiguousKV, Span
@@ -27,6 +28,7 @@ __all__ = [
     "Rows",
     "Sequence",
     "Span",
+    "attention",
     "batch_lengths",
     "batch_tables",
     "from_config",
