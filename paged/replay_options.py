@@ -46,7 +46,7 @@ class Options:
     block_size: int = 16
     chunk: Size | None = None
     order: str = "block"
-    reserve: float = 0.0
+    reserve: float = 0.05
     rate: float | None = None
     rate_scale: float = 1.0
     limit: int | None = None

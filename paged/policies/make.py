@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from vmm import Device
 
 from . import check_policy
+from .contiguous_vmm import ContiguousVmm
 from .grow_copy import GrowCopy
+from .paged_prealloc import PagedPrealloc
+from .paged_vmm import PagedVmm
 from .policy import Policy
 from .static import Static
 
@@ -23,4 +26,16 @@ def make_policy(name: str, device: Device, setup: Setup) -> Policy:
         return Static(device, setup.budget, token_bytes=token_bytes, max_model_len=longest)
     if name == "grow-copy":
         return GrowCopy(device, setup.budget, token_bytes=token_bytes, max_model_len=longest)
-    raise NotImplementedError(name)
+    if name == "paged-prealloc":
+        return PagedPrealloc(device, setup.budget, setup.layout)
+    if name == "paged-vmm":
+        return PagedVmm(device, setup.budget, setup.layout, reserve=setup.options.reserve)
+    return ContiguousVmm(
+        device,
+        setup.budget,
+        setup.layout.spec,
+        max_model_len=longest,
+        max_num_seqs=setup.limits.max_num_seqs,
+        order="token" if setup.options.order == "block" else "layer",
+        chunk=setup.layout.chunk,
+    )
