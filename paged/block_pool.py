@@ -8,10 +8,11 @@ It commits nothing itself: ``choose`` says which rows it needs, ``take`` changes
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 
 from vmm import OutOfMemoryError, RangeError, StateError
 
@@ -50,6 +51,8 @@ class BlockPool:
         self._with_room: list[dict[int, None]] = [{} for _ in range(most + 1)]  # rows that have room, by their fill
         self._top = 0  # no row with room is fuller
         self._straddles = rows.straddles
+        common = math.gcd(rows.block_stride, rows.chunk)  # small numbers divide faster
+        self._stride, self._chunk = rows.block_stride // common, rows.chunk // common
         # committed rows in which nothing is live; where no block straddles, each of them has room
         self.empty: dict[int, None] = {} if self._straddles else self._with_room[0]
 
@@ -91,6 +94,14 @@ class BlockPool:
             )
         return Choice(blocks, tuple(sorted(chosen)))
 
+    def check_limit(self, new_rows: int, rows: int | None = None) -> None:
+        """Raise OutOfMemoryError if ``new_rows`` more rows may not be committed."""
+        if new_rows > self._limit(rows):
+            raise OutOfMemoryError(
+                f"{new_rows} more rows asked, {self._limit(rows)} can be had: {self.committed.count} of "
+                f"{self.max_rows} are committed; free blocks or raise the budget"
+            )
+
     # -- changes ------------------------------------------------------------------------------------------------
 
     def take(self, choice: Choice) -> list[int]:
@@ -126,21 +137,26 @@ class BlockPool:
         nothing has changed then.
         """
         listed = blocks if type(blocks) is list else [operator.index(block) for block in blocks]
-        dead = self._drop(listed)
-        before = len(self.empty)
-        self._return(dead)
-        return list(islice(reversed(self.empty), len(self.empty) - before))
+        return self._return(self._drop(listed))
 
-    def revive(self, blocks: Sequence[int]) -> None:
-        """Undo a ``free`` of ``blocks`` whose rows are still committed."""
-        for block in blocks:
-            if not self._counts[block]:
+    def hold(self, blocks: Iterable[int]) -> None:
+        """Count one more holder of each block, free or not: what undoes ``free``, and what takes blocks by their ids.
+
+        Raises StateError for a free block whose rows are not all committed; nothing has changed then.
+        """
+        listed = list(blocks)
+        self._check_known(listed)
+        bare = next((block for block in listed if not self._counts[block] and not self.committed.holds(block)), None)
+        if bare is not None:
+            raise StateError(f"block {bare} has no memory yet; commit rows {list(self.rows.of(bare))} first")
+        for block in listed:
+            if self._counts[block]:
+                self.shared += 1
+            else:
                 self._remove_room(self.rows.first(block), block)
                 for row in self.rows.of(block):
                     self._refill(row, 1)
                 self.used += 1
-            else:
-                self.shared += 1
             self._counts[block] += 1
 
     def commit(self, rows: Iterable[int]) -> None:
@@ -201,84 +217,83 @@ class BlockPool:
                 top -= 1
                 continue
             row, _ = with_room[top].popitem()
+            if self._straddles and not top:
+                del self.empty[row]
             room = rooms[row]
-            got = room[: -left - 1 : -1]
-            del room[-left:]
-            fills[row] = fill = top + len(got)
-            taken += got
-            left -= len(got)
-            if room:
-                with_room[fill][row] = None
-                top = fill
-            if self._straddles:
-                self._top = top
-                self._pop_straddling(row, fill - len(got), got)
-                top = self._top
+            if left < len(room):
+                taken += room[: -left - 1 : -1]
+                del room[-left:]
+                fills[row] = top = top + left
+                with_room[top][row] = None
+                break
+            fills[row] = top + len(room)
+            left -= len(room)
+            room.reverse()
+            taken += room
+            room.clear()
         self._top = top
         self.available -= blocks
         self.used += blocks
         counts = self._counts
         for block in taken:
             counts[block] = 1
+        if self._straddles:
+            self._touch_further_rows(taken, 1)
         return taken
-
-    def _pop_straddling(self, row: int, before: int, blocks: list[int]) -> None:
-        """The rest of a ``_pop`` from one row where blocks may lie in several."""
-        if not before:
-            del self.empty[row]
-        self._touch_further_rows(blocks, row, 1)
 
     def _drop(self, blocks: list[int]) -> list[int]:
         """Lower the counts, all or none, and return the blocks that came free."""
-        self._check_known(blocks)
-        counts = self._counts
+        counts, done = self._counts, 0
         dead: list[int] = []
-        for done, block in enumerate(blocks):
-            left = counts[block] - 1
-            if not left:
-                dead.append(block)
-            elif left < 0:
-                for again in blocks[:done]:
-                    counts[again] += 1
-                raise StateError(f"block {block} is freed more often than it is held; nothing was freed")
-            counts[block] = left
+        try:
+            for done, block in enumerate(blocks):  # noqa: B007  the undo needs it
+                left = counts[block] - 1
+                if not left and block >= 0:
+                    dead.append(block)
+                elif left < 0 or block < 0:
+                    raise IndexError
+                counts[block] = left
+        except IndexError:
+            for again in blocks[:done]:
+                counts[again] += 1
+            self._check_known(blocks)
+            text = f"block {blocks[done]} is freed more often than it is held; nothing was freed"
+            raise StateError(text) from None
         self.shared -= len(blocks) - len(dead)
         return dead
 
-    def _return(self, dead: list[int]) -> None:
-        """Put blocks that came free back into the rooms of their rows, neighbours of one row together."""
-        stride, chunk = self.rows.block_stride, self.rows.chunk
+    def _return(self, dead: list[int]) -> list[int]:
+        """Put blocks that came free back into the rooms of their rows; return the rows that came empty."""
+        stride, chunk = self._stride, self._chunk
         with_room, rooms, fills = self._with_room, self._room, self._fill
-        row, first, top = -1, 0, self._top
-        rows = [block * stride // chunk for block in dead]
-        rows.append(-1)
-        for place, next_row in enumerate(rows):
-            if next_row == row:
-                continue
-            if row >= 0:
-                room = rooms[row]
-                before = fills[row]
+        emptied: list[int] = []
+        row, fill, top = -1, 0, self._top
+        room: list[int] = []
+        for block in chain(dead, (-1,)):
+            next_row = block * stride // chunk
+            if next_row != row:  # done with a run of blocks of one row
+                if row >= 0:
+                    fills[row] = fill
+                    with_room[fill][row] = None
+                    if fill > top:
+                        top = fill
+                    if not fill:
+                        emptied.append(row)
+                row = next_row
+                if row < 0:
+                    break
+                room, fill = rooms[row], fills[row]
                 if room:
-                    del with_room[before][row]
-                room += dead[first:place]
-                fills[row] = fill = before - (place - first)
-                with_room[fill][row] = None
-                if fill > top:
-                    top = fill
-                if self._straddles:
-                    self._top = top
-                    self._return_straddling(row, dead[first:place])
-                    top = self._top
-            row, first = next_row, place
+                    del with_room[fill][row]
+            room.append(block)
+            fill -= 1
         self._top = top
         self.used -= len(dead)
         self.available += len(dead)
-
-    def _return_straddling(self, row: int, blocks: list[int]) -> None:
-        """The rest of a ``_return`` to one row where blocks may lie in several."""
-        if not self._fill[row]:
-            self.empty[row] = None
-        self._touch_further_rows(blocks, row, -1)
+        if self._straddles:
+            self.empty.update(dict.fromkeys(emptied))
+            emptied += self._touch_further_rows(dead, -1)
+        return emptied
 
     def _refill(self, row: int, change: int) -> None:
         """Count ``change`` more live blocks in a row, wherever it is."""
@@ -294,14 +309,17 @@ class BlockPool:
             if not fill:
                 self.empty[row] = None
 
-    def _touch_further_rows(self, blocks: Iterable[int], first: int, change: int) -> None:
-        """Count the part of straddling blocks that lies in rows after the one they start in."""
-        stride, chunk = self.rows.block_stride, self.rows.chunk
-        stop = (first + 1) * chunk
+    def _touch_further_rows(self, blocks: list[int], change: int) -> list[int]:
+        """Count blocks in the rows after the one they start in; return the rows that came empty."""
+        stride, chunk = self._stride, self._chunk
+        emptied: list[int] = []
         for block in blocks:
-            if (block + 1) * stride > stop:
-                for row in range(first + 1, self.rows.last(block) + 1):
-                    self._refill(row, change)
+            first, last = block * stride // chunk, ((block + 1) * stride - 1) // chunk
+            for row in range(first + 1, last + 1) if last > first else ():
+                self._refill(row, change)
+                if not self._fill[row]:
+                    emptied.append(row)
+        return emptied
 
     def _add_room(self, row: int, blocks: list[int]) -> None:
         if blocks:

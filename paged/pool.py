@@ -9,7 +9,7 @@ from collections.abc import Sequence as Ids
 from typing import Any
 
 from kernels_cu import PagedKV
-from vmm import ChunkSupply, Device, GrowableRange, Size, format_size, parse_size
+from vmm import ChunkSupply, Device, GrowableRange, Size, StateError, format_size, parse_size
 
 from .block_pool import BlockPool
 from .invariants import check_pool
@@ -140,6 +140,22 @@ class KVPool:
         self._commit(choice.rows)
         return self.block_pool.take(choice)
 
+    def claim(self, blocks: Ids[int]) -> None:
+        """Hold these very blocks, committing the rows that they need: what rebuilds a given block table.
+
+        Raises StateError for a block that is held already, OutOfMemoryError beyond the budget or the device's memory;
+        nothing has changed then.
+        """
+        held = next((block for block in blocks if self.count(block)), None)
+        if held is not None:
+            raise StateError(f"block {held} is held already; fork it to share it")
+        rows = {row for block in blocks for row in self.block_pool.rows.of(block)}
+        new = sorted(row for row in rows if row not in self.block_pool.committed)
+        self.block_pool.check_limit(len(new), self._new_rows())
+        self._commit(new)
+        self.block_pool.commit(new)
+        self.block_pool.hold(blocks)
+
     def fork(self, blocks: Ids[int]) -> None:
         """Count one more holder of each block."""
         self.block_pool.fork(blocks)
@@ -154,7 +170,7 @@ class KVPool:
         surplus = len(self.block_pool.empty) - self.reserve_rows
         if emptied and surplus > 0 and not self.prealloc:
             with contextlib.ExitStack() as undo:
-                undo.callback(self.block_pool.revive, blocks)
+                undo.callback(self.block_pool.hold, blocks)
                 self._decommit(heapq.nlargest(surplus, self.block_pool.empty))
                 undo.pop_all()
 
