@@ -80,10 +80,15 @@ class Meter:
             return (self._live_sum if field == "live" else self._running_sum) / self.now
         return self._sums[Usage._fields.index(field)] / self.now
 
-    def waste(self) -> dict[str, int]:
-        """Mean bytes that are committed and not live, by cause, in whole bytes."""
-        tail = round(self.mean("held")) - round(self.mean("live"))
-        return {cause: tail if cause == "tail" else round(self.mean(cause)) for cause in CAUSES}
+    def whole_parts(self) -> dict[str, int]:
+        """Mean bytes that are "live", and those that are committed and not live by cause, as whole numbers.
+
+        Together they are the mean of what is committed, rounded, to the byte.
+        """
+        live = self.mean("live")
+        parts = {"live": live, "tail": max(0.0, self.mean("held") - live)}
+        parts.update({cause: self.mean(cause) for cause in CAUSES if cause != "tail"})
+        return _whole(parts, round(self.mean("committed")))
 
     # -- buckets ------------------------------------------------------------------------------------------------
 
@@ -128,3 +133,12 @@ class Meter:
         self.running_peak = max(self.running_peak, self._running_high)
         self.timeline.add(Bucket(self._start, self.now, tuple(spans)))
         self._open()
+
+
+def _whole(parts: dict[str, float], total: int) -> dict[str, int]:
+    """Round ``parts`` so that they add up to ``total``: down first, then those that lost most one up."""
+    whole = {name: int(value) for name, value in parts.items()}
+    short = total - sum(whole.values())
+    for name in sorted(parts, key=lambda name: whole[name] - parts[name])[: max(0, short)]:
+        whole[name] += 1
+    return whole

@@ -6,23 +6,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vmm import format_size
 
 from .atomic_file import write_atomically
 from .replay_report import PolicyResult, Report
+from .timeline import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Edges = npt.NDArray[np.float64]
+
 FORMATS = ("png", "svg", "pdf")
 """File name endings that a plot can have."""
 
-_COLORS = {"reserved": "#7f7f7f", "committed": "#0072b2", "live": "#e69f00", "measured": "#000000"}
-"""Okabe and Ito's palette: told apart with any colour vision."""
+_STYLES: dict[str, dict[str, Any]] = {
+    "reserved": {"color": "#999999", "linewidth": 3.0},
+    "committed": {"color": "#0072b2", "linewidth": 1.2},
+    "live": {"color": "#e69f00", "linewidth": 1.2},
+    "measured": {"color": "#000000", "linewidth": 1.0, "linestyle": (0, (1, 2))},
+}
+"""Okabe and Ito's palette, told apart with any colour vision; what is reserved lies broad under what is committed."""
 
 _GIB = 1 << 30
-_PANEL_INCHES, _HEIGHT_INCHES = 3.1, 4.4
+_PANEL_INCHES, _HEIGHT_INCHES = 3.1, 4.6
+_BUCKETS = 160
+"""As many buckets of time as a panel can show."""
 
 
 def plot(report: Report, path: str | Path) -> None:
@@ -37,10 +48,10 @@ def plot(report: Report, path: str | Path) -> None:
     figure = Figure(figsize=(max(2, len(report.policies)) * _PANEL_INCHES, _HEIGHT_INCHES), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(report.policies), sharex=True, sharey=True, squeeze=False)[0]
-    top = _top(report)
+    floor = _floor(report)
     for axes, (name, result) in zip(panels, report.policies.items(), strict=True):
-        _panel(axes, name, result, report, top)
-    panels[0].set_ylabel("GiB")
+        _panel(axes, name, result, report, floor)
+    _shared_axes(panels[0], floor, max(result.duration_s for result in report.policies.values()))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     figure.suptitle(
@@ -56,43 +67,41 @@ def _short(trace: str) -> str:
     return Path(trace).name if Path(trace).exists() else trace
 
 
-def _top(report: Report) -> float:
-    """The upper end of the axis in GiB: by what is committed, so that bytes of addresses do not hide the rest."""
-    peak = max(result.committed.peak for result in report.policies.values())
-    return 1.15 * max(peak, report.budget if report.budget < 2.5 * peak else 1) / _GIB
+def _floor(report: Report) -> float:
+    """The lower end of the axis in GiB: a third of what usually lives."""
+    means = [result.live.mean for result in report.policies.values() if result.live.mean]
+    return min(means) / 3 / _GIB if means else 1 / 1024
 
 
-def _panel(axes: Axes, name: str, result: PolicyResult, report: Report, top: float) -> None:
-    timeline = result.timeline
+def _shared_axes(axes: Axes, floor: float, duration: float) -> None:
+    """A logarithmic axis of bytes: addresses have room on it, and equal waste is an equal distance."""
+    axes.set_xlim(0, duration or 1)
+    axes.set_yscale("log", base=4)
+    axes.set_ylim(bottom=floor)
+    axes.yaxis.set_major_formatter(lambda value, _position: format_size(round(value * _GIB)))
+    axes.yaxis.set_minor_formatter(lambda _value, _position: "")
+    axes.set_ylabel("bytes, logarithmic")
+
+
+def _panel(axes: Axes, name: str, result: PolicyResult, report: Report, floor: float) -> None:
+    timeline = result.timeline.coarser(_BUCKETS)
     edges = timeline.edges()
-    for series in ("committed", "reserved", "live", "measured"):  # what is reserved may lie on what is committed
+    for series, style in _STYLES.items():
         values = timeline.series(series)
         if np.isfinite(values.mean).any():
-            label = {"measured": f"measured by the {'driver' if report.driver != 'host' else 'operating system'}"}
-            _line(axes, edges, values, label.get(series, series), _COLORS[series])
-    axes.axhline(report.budget / _GIB, color="#d55e00", linewidth=0.8, linestyle=":", label="budget")
-    axes.set_ylim(0, top)
-    if len(edges):
-        axes.set_xlim(0, edges[-1])
+            who = "driver" if report.driver != "host" else "operating system"
+            _line(axes, edges, values, f"measured by the {who}" if series == "measured" else series, style, floor)
+    axes.axhline(report.budget / _GIB, color="#d55e00", linewidth=0.9, linestyle=":", label="budget")
     ratio = result.committed_over_live
     axes.set_title(f"{name}\n" + (f"committed / live {ratio:.2f}" if ratio else "nothing served"), fontsize=10)
     axes.set_xlabel("simulated time (s)")
     axes.tick_params(labelsize=8)
-    if result.reserved.peak / _GIB > top:
-        text = f"reserved up to {format_size(result.reserved.peak)} \N{UPWARDS ARROW}"
-        axes.text(0.98, 0.985, text, transform=axes.transAxes, ha="right", va="top", fontsize=8, color="#4d4d4d")
+    axes.grid(axis="y", linewidth=0.3)
 
 
-def _line(axes: Axes, edges: Any, values: Any, label: str, color: str) -> None:
-    """A stepped line of means with a band of extremes."""
-    dashed = {"reserved": (0, (4, 2)), "measured": (0, (1, 2))}.get(label.split()[0], "solid")
-    axes.stairs(values.mean / _GIB, edges, baseline=None, color=color, label=label, linewidth=1.2, linestyle=dashed)
-    axes.fill_between(
-        edges,
-        np.append(values.low, values.low[-1:]) / _GIB,
-        np.append(values.high, values.high[-1:]) / _GIB,
-        step="post",
-        color=color,
-        alpha=0.25,
-        linewidth=0,
-    )
+def _line(axes: Axes, edges: Edges, values: Series, label: str, style: dict[str, Any], floor: float) -> None:
+    """A stepped line of means with a band of extremes; what is below the floor is drawn on it."""
+    mean, low, high = (np.maximum(of / _GIB, floor) for of in (values.mean, values.low, values.high))
+    axes.stairs(mean, edges, baseline=None, label=label, **style)
+    low, high = np.append(low, low[-1:]), np.append(high, high[-1:])
+    axes.fill_between(edges, low, high, step="post", color=style["color"], alpha=0.25, linewidth=0)

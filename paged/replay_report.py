@@ -126,7 +126,8 @@ def result_of(
 ) -> PolicyResult:
     """The figures of a simulation that has run."""
     meter, scheduler = simulation.meter, simulation.scheduler
-    waste, live = meter.waste(), round(meter.mean("live"))
+    waste = meter.whole_parts()
+    live = waste.pop("live")
     return PolicyResult(
         reserved=Figure(round(meter.mean("reserved")), meter.reserved_peak),
         committed=Figure(live + sum(waste.values()), meter.committed_peak),

@@ -98,28 +98,34 @@ def driver_time_source(report: Report, source: str) -> str:
     """Where the driver time comes from, and which calls it leaves out."""
     missing = sorted({call for result in report.policies.values() for call in result.uncosted})
     left_out = f"; no cost published for {', '.join(missing)}" if missing else ""
-    return f"Driver time: {source}{left_out}."
+    return f"Driver time is {source}{left_out}. It is not part of the duration."
 
 
 def conclusion(report: Report) -> str:
-    """One sentence: which policy commits least for what is live, against the one that commits most."""
+    """One sentence: who served more in the same memory and why, or who needed less of it to serve the same."""
     served = {name: result for name, result in report.policies.items() if result.committed_over_live}
     if not served:
         return "No policy served a request: every one was rejected."
+    rates = {name: result.tokens_per_s for name, result in served.items()}
     ratios = {name: result.committed_over_live or 0.0 for name, result in served.items()}
-    best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
-    best_result, worst_result = served[best], served[worst]
-    if best == worst:
-        return f"{best} kept {ratios[best]:.2f} bytes committed for each live byte."
-    faster = max(served, key=lambda name: served[name].tokens_per_s)
-    text = (
-        f"For each live byte {best} kept {ratios[best]:.2f} bytes committed and {worst} {ratios[worst]:.2f}; "
-        f"at their peaks {best} ran {best_result.running.peak:,} sequences in "
-        f"{format_size(best_result.committed.peak)} and {worst} {worst_result.running.peak:,} in "
-        f"{format_size(worst_result.committed.peak)}"
+    slow = min(rates, key=rates.__getitem__)
+    fast = min((name for name in rates if rates[name] >= 0.99 * max(rates.values())), key=ratios.__getitem__)
+    if rates[fast] > 1.02 * rates[slow]:
+        return (
+            f"In the same {format_size(report.budget)} {fast} completed {rates[fast] / rates[slow]:.2f} times the "
+            f"tokens per second of {slow}: it kept {ratios[fast]:.2f} bytes committed for each live byte, {slow} "
+            f"{ratios[slow]:.2f}; its driver calls would take {_share(served[fast])} of the time."
+        )
+    lean, heavy = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    if lean == heavy:
+        return f"{lean} kept {ratios[lean]:.2f} bytes committed for each live byte."
+    return (
+        f"All served the same {rates[slow]:,.0f} tokens/s; for each live byte {lean} kept {ratios[lean]:.2f} bytes "
+        f"committed and {heavy} {ratios[heavy]:.2f}, at their peaks {format_size(served[lean].committed.peak)} and "
+        f"{format_size(served[heavy].committed.peak)}; the driver calls of {lean} would take {_share(served[lean])} of "
+        "the time."
     )
-    gain = served[faster].tokens_per_s / min(result.tokens_per_s for result in served.values())
-    if gain > 1.02:
-        slower = min(served, key=lambda name: served[name].tokens_per_s)
-        return f"{text}, and {faster} completed {gain:.2f} times the tokens per second of {slower}."
-    return f"{text}; the budget did not bind, so that all served the same {served[faster].tokens_per_s:,.0f} tokens/s."
+
+
+def _share(result: PolicyResult) -> str:
+    return f"{result.driver_s / (result.duration_s or 1.0):.1%}"

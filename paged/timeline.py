@@ -43,7 +43,7 @@ class Series:
 
 
 class Timeline:
-    """At most ``capacity`` buckets of equal aim; ``width`` (seconds) doubles whenever they would be more."""
+    """Fewer than ``capacity`` buckets; ``width`` (seconds) is how long the next one should be for all to be alike."""
 
     def __init__(self, capacity: int = 1024, width: float = 1e-3) -> None:
         self.capacity = capacity
@@ -57,10 +57,23 @@ class Timeline:
         """Append a bucket that follows the last one."""
         self.buckets.append(bucket)
         if len(self.buckets) >= self.capacity:
-            pairs = zip(self.buckets[::2], self.buckets[1::2], strict=False)
-            rest = self.buckets[len(self.buckets) // 2 * 2 :]
-            self.buckets = [_merge(first, second) for first, second in pairs] + rest
-            self.width *= 2
+            self._halve()
+
+    def coarser(self, buckets: int) -> Timeline:
+        """The same timeline in at most ``buckets`` buckets."""
+        made = Timeline(self.capacity, self.width)
+        made.buckets = self.buckets
+        while len(made) > max(buckets, 1):
+            made._halve()
+        return made
+
+    def _halve(self) -> None:
+        """Merge neighbours in pairs."""
+        pairs = zip(self.buckets[::2], self.buckets[1::2], strict=False)
+        rest = self.buckets[len(self.buckets) // 2 * 2 :]
+        self.buckets = [_merge(first, second) for first, second in pairs] + rest
+        span = self.buckets[-1].stop - self.buckets[0].start
+        self.width = max(2 * self.width, span / len(self.buckets))
 
     def edges(self) -> npt.NDArray[np.float64]:
         """Start of each bucket and the end of the last, in seconds: float64 [buckets + 1]."""

@@ -42,7 +42,7 @@ def test_the_text_says_on_what_with_which_budget_and_what_to_conclude(trace: Pat
     for row in ("reserved, mean", "committed over live", "waste: tail", "preemptions", "cuMemCreate", "driver time"):
         assert row in text
     assert "by the published costs 'vattention' (A100, 2 MiB; vAttention" in text
-    assert re.search(r"For each live byte \S+ kept \d\.\d\d bytes committed and static \d+\.\d\d;", text)
+    assert re.search(r"All served the same \d+ tokens/s; for each live byte \S+-vmm kept 1\.\d\d bytes committed", text)
     assert found.stderr == ""
 
 

@@ -22,8 +22,9 @@ def test_means_are_weighted_by_time() -> None:
     assert meter.mean("live") == (10 + 2 * 40 + 300) / 4
     assert meter.mean("running") == (1 + 2 * 2 + 5) / 4
     assert (meter.committed_peak, meter.live_peak, meter.running_peak, meter.reserved_peak) == (400, 300, 5, 500)
-    assert meter.waste() == {
-        "tail": (3 * 60 + 300) // 4 - round((10 + 80 + 300) / 4),
+    assert meter.whole_parts() == {
+        "live": 98,  # 97.5, rounded so that all parts are the 175 bytes committed
+        "tail": 22,
         "row": 30,
         "supply": 0,
         "prefix": 0,
@@ -98,6 +99,7 @@ def test_the_timeline_is_small_and_true(capacity: int) -> None:
             mean = np.average(values[inside], weights=weights[inside])
             assert series.mean[index] == pytest.approx(mean, rel=1e-6, abs=1e-3)
     assert meter.mean("live") == pytest.approx(np.average(plain["live"], weights=weights))
+    assert sum(meter.whole_parts().values()) == round(meter.mean("committed"))
     assert meter.mean("committed") == pytest.approx(np.average(plain["committed"], weights=weights))
 
 
@@ -106,7 +108,29 @@ def test_merging_keeps_means_and_extremes() -> None:
     for start, stop, value in ((0.0, 1.0, 10.0), (1.0, 4.0, 30.0)):
         timeline.add(Bucket(start, stop, tuple(Span(value, value - 1, value + 1) for _ in SERIES)))
     assert timeline.buckets == [Bucket(0.0, 4.0, tuple(Span(25.0, 9.0, 31.0) for _ in SERIES))]
-    assert timeline.width == 2.0
+    assert timeline.width == 4.0
+
+
+def test_buckets_are_alike_even_if_steps_are_longer_than_their_first_width() -> None:
+    meter = Meter(100, Timeline(capacity=64, width=1e-3))
+    meter.set(Usage(1, 1, 1))
+    for step in range(1, 10_001):
+        meter.advance(step * 0.05, 1, 1)
+    widths = np.diff(meter.timeline.edges())
+    assert len(widths) >= 30
+    assert widths.max() <= 2.5 * np.median(widths)
+
+
+def test_a_coarser_timeline_says_the_same() -> None:
+    timeline = run_meter(1024, seed=1)[0].timeline
+    coarse = timeline.coarser(10)
+    assert 5 <= len(coarse) <= 10 < len(timeline)
+    for name in ("reserved", "committed", "live", "running"):
+        fine, rough = timeline.series(name), coarse.series(name)
+        assert rough.high.max() == fine.high.max()
+        assert rough.low.min() == fine.low.min()
+        means = [np.average(of.mean, weights=np.diff(line.edges())) for of, line in ((fine, timeline), (rough, coarse))]
+        assert means[0] == pytest.approx(means[1])
 
 
 def test_a_probe_is_asked_once_a_bucket() -> None:
