@@ -12,9 +12,13 @@ from .layout import KVLayout
 from .models import from_config, model
 from .pool import KVPool
 from .presets import PRESETS
+from .replay import replay
+from .replay_report import Report
 from .rows import Rows
 from .sequence import Sequence
 from .spec import KVSpec, ModelSpec
+from .trace_reader import read_trace
+from .workload import Workload
 
 __all__ = [
     "PRESETS",
@@ -25,14 +29,18 @@ __all__ = [
     "KVPool",
     "KVSpec",
     "ModelSpec",
+    "Report",
     "Rows",
     "Sequence",
     "Span",
+    "Workload",
     "attention",
     "batch_lengths",
     "batch_tables",
     "from_config",
     "locate",
     "model",
+    "read_trace",
+    "replay",
     "slots_of",
 ]

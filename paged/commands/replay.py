@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from rich.console import Console
@@ -85,14 +85,13 @@ def replay(
     TRACE is an Azure CSV, a Mooncake JSONL or a CSV with lengths; without one, a workload is made from published
     quantiles. Continuous batching is simulated to the step, and the real allocators serve it, policy by policy.
     """
-    with _one_line_errors():
-        options = Options(**{name: value for name, value in given.items() if value not in (None, ())})
-        _check_outputs(trace, json_path, plot_path)
-        setup = prepare(options)
-        run = Run(setup, load_workload(trace, options), driver_costs(options.driver_costs))
+    options = Options(**{name: value for name, value in given.items() if value not in (None, ())})
+    _check_outputs(trace, json_path, plot_path)
+    setup = prepare(options)
+    run = Run(setup, load_workload(trace, options), driver_costs(options.driver_costs))
     console = _console(json_path)
     _introduce(console, run)
-    with _one_line_errors():
+    with _failures():
         with _progress(run) as progress:
             results = run_all(run, processes or len(os.sched_getaffinity(0)), progress)
         report = report_of(run, run.workload, results)
@@ -107,19 +106,12 @@ def _console(json_path: str | None) -> Console:
 
 
 @contextlib.contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """Bad usage ends with status 2, a run that failed with 1; both say why in one line."""
+def _failures() -> Iterator[None]:
+    """From here on nothing is bad usage any more: whatever fails is a failed run, status 1."""
     try:
         yield
-    except (ValueError, vmm.DriverMissingError) as error:
-        _exit(error, 2)
-    except (ReplayError, SchedulerError, vmm.VmmError, MemoryError, OSError) as error:
-        _exit(error, 1)
-
-
-def _exit(error: BaseException, status: int) -> NoReturn:
-    click.echo(f"error: {' '.join(str(error).split()) or type(error).__name__}", err=True)
-    sys.exit(status)
+    except (ReplayError, SchedulerError, ValueError, vmm.VmmError, MemoryError, OSError) as error:
+        raise click.ClickException(str(error) or type(error).__name__) from error
 
 
 def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | None) -> None:

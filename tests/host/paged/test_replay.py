@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 import vmm
+from paged import replay
 from paged.policies import CAUSES, POLICIES
-from paged.replay import replay
 from paged.replay_options import Options
 from paged.replay_processes import ReplayError, run_in_processes
 from paged.replay_report import Report
@@ -221,6 +222,60 @@ def test_mooncake_in_short() -> None:
     report = replay(trace("mooncake_conversation.jsonl"), driver="host", limit=200, policies=("static", "paged-vmm"))
     check_report(report)
     assert report.policies["static"].too_long > 50  # prompts beyond 8,192 tokens
+
+
+class RealDriver(vmm.HostDriver):
+    """Stands for the real driver: the same calls under its name, on a device of which a part is taken already."""
+
+    driver_name = "cuda"
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch):
+    """Every device that is asked for by name is on one RealDriver of 24 GiB, 2 GiB of it in use."""
+    driver, device = RealDriver(memory="24 GiB", backing="none"), vmm.Device
+
+    def open_device(ordinal: int = 0, *, driver=driver, given=driver) -> vmm.Device:
+        return device(ordinal, driver=given if driver is None or isinstance(driver, str) else driver)
+
+    monkeypatch.delenv("VMM_DRIVER", raising=False)
+    monkeypatch.setattr("vmm.Device", open_device)
+    with device(0, driver=driver) as other, vmm.PhysicalMemory(other, "2 GiB"):
+        yield driver
+
+
+def test_a_real_device_gives_what_is_free_and_its_calls_are_timed(real: RealDriver) -> None:
+    report = replay(generate(30), activation_memory=0, gpu_memory_utilization=1.0, policies=("static", "paged-vmm"))
+    check_report(report)
+    assert (report.driver, report.options["gpu_memory"]) == ("cuda", 22 << 30)
+    assert report.budget == (22 << 30) - 2 * 8_030_261_248
+    assert report.options["driver_costs"] == "measured"
+    for result in report.policies.values():
+        assert 0 < result.driver_s < 10
+        assert result.uncosted == ()
+    assert real.live().allocations == 1  # the other's
+
+
+def test_a_real_device_is_shared_by_one_policy_at_a_time(real: RealDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["paged.replay"], "run_in_processes", None)
+    assert replay(generate(5), processes=4).driver == real.driver_name
+
+
+def test_a_real_device_never_gives_more_than_is_free(real: RealDriver) -> None:
+    with pytest.raises(
+        ValueError, match=r"GPU memory 23 GiB is more than the 22 GiB free on .*; lower it, leave it out"
+    ):
+        replay(generate(5), gpu_memory="23 GiB")
+    assert replay(generate(5), gpu_memory="21 GiB", policies=("static",)).options["gpu_memory"] == 21 << 30
+    with pytest.raises(ValueError, match="backing 'none' is the host driver's; leave it out on driver 'cuda'"):
+        replay(generate(5), backing="none")
+    assert real.live().allocations == 1
+
+
+def test_the_host_driver_can_be_had_beside_a_real_one(real: RealDriver) -> None:
+    report = replay(generate(5), driver="host", policies=("static",))
+    assert (report.driver, report.options["gpu_memory"]) == ("host", 80 << 30)
+    assert real.live().allocations == 1
 
 
 @pytest.mark.exhaustive

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from paged.commands.replay import replay
+from paged.commands.group import main
 from paged.policies import POLICIES
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -17,7 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def run(*args: object) -> Result:
-    return CliRunner().invoke(replay, [str(arg) for arg in args])
+    return CliRunner().invoke(main, ["replay", *(str(arg) for arg in args)])
 
 
 @pytest.fixture
@@ -117,6 +117,9 @@ def refused(found: Result, *words: str) -> None:
         (["--driver-costs", "none"], ["unknown driver costs 'none'"]),
         (["--rate-scale", "0"], ["rate scale must be a number above 0, not 0"]),
         (["--limit", "-3"], ["must be at least 1, not -3"]),
+        (["--block-size", "many"], ["'--block-size'", "'many' is not a valid integer"]),
+        (["--processes", "0"], ["'--processes'", "0 is not in the range"]),
+        (["--no-such-option"], ["--no-such-option"]),
         (["--plot", "growth.txt"], ["growth.txt", "png, svg, pdf"]),
         (["--plot", "nowhere/growth.png"], ["nowhere/growth.png: the folder nowhere is not there"]),
         (["--json", "."], [". is a folder"]),
@@ -167,7 +170,7 @@ def test_a_run_that_fails_is_one_line_and_status_1(trace: Path, monkeypatch) -> 
     def broken(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("paged.replay.make_policy", broken)
+    monkeypatch.setattr(sys.modules["paged.replay"], "make_policy", broken)
     found = run(trace, "--driver", "host", "--policy", "static")
     assert (found.exit_code, found.stderr) == (1, "error: no room\n")
 
