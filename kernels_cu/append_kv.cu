@@ -10,18 +10,18 @@
 #include "paged_kv.cuh"
 
 extern "C" __global__ void append_kv(
-    Element* key_pool,        // K of block 0, in the pool's layout
-    Element* value_pool,      // V of block 0
-    const Element* key,       // [T, Hkv, D], the rows of a token key_stride apart
-    const Element* value,     // [T, Hkv, D], the rows of a token value_stride apart
-    const int64* slots,       // [T] block * block_size + slot; negative: no place for this token
-    int64 key_stride,         // strides in elements
-    int64 value_stride,
-    int64 block_stride,
+    Element* key_pool,    // K of block 0, in the pool's layout
+    Element* value_pool,  // V of block 0
+    int64 block_stride,   // strides in elements, here and below
     int64 head_stride,
     int64 slot_stride,
     int block_size,
-    int kv_heads) {
+    int kv_heads,          // Hkv
+    const Element* key,    // [T, Hkv, D], the tokens key_stride apart
+    const Element* value,  // [T, Hkv, D], the tokens value_stride apart
+    int64 key_stride,
+    int64 value_stride,
+    const int64* slots) {  // [T] block * block_size + slot; negative: no place for this token
     const int64 token = blockIdx.x;
     const int64 slot_index = slots[token];
     if (slot_index < 0) return;  // guard: a padded row of the batch, which has no token

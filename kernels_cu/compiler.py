@@ -25,6 +25,7 @@ FLAGS = (
     "-fno-rtti",
     "-fno-strict-aliasing",  # kernels read elements as vectors
     "-fvisibility=hidden",
+    "-fstack-clash-protection",  # a large frame touches the guard of its fiber's stack instead of reaching over it
 )
 OLDEST = {"__clang_major__": 15, "__GNUC__": 12}
 """The first versions with _Float16 in C++."""

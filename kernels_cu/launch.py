@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from .arrays import Array, view
+from .arrays import Array, ArrayView, view
 from .checked_launch import launch_checked
 from .constants import constants_of
 from .errors import LaunchError
 from .paged_kv import PagedKV
+from .parameters import Argument
 from .target import Target
 
 WARP = 32
@@ -30,33 +31,18 @@ def append_kv(target: Target, kv: PagedKV, key: Array, value: Array, slots: Arra
     places = view("slots", slots, target.arch, "int64", (None,))
     (tokens,) = places.shape
     shape = (tokens, kv.kv_heads, kv.head_dim)
-    new_key = view("key", key, target.arch, kv.dtype, shape)
-    new_value = view("value", value, target.arch, kv.dtype, shape)
+    keys = view("key", key, target.arch, kv.dtype, shape)
+    values = view("value", value, target.arch, kv.dtype, shape)
     arguments = (
-        np.uint64(kv.key),
-        np.uint64(kv.value),
-        np.uint64(new_key.address),
-        np.uint64(new_value.address),
-        np.uint64(places.address),
-        np.int64(new_key.row_stride),
-        np.int64(new_value.row_stride),
-        np.int64(kv.block_stride),
-        np.int64(kv.head_stride),
-        np.int64(kv.slot_stride),
-        np.int32(kv.block_size),
+        *_pool_arguments(kv),
         np.int32(kv.kv_heads),
+        *_addresses(keys, values),
+        *_row_strides(keys, values),
+        *_addresses(places),
     )
     threads = min(MOST_APPEND_THREADS, -(-kv.kv_heads * kv.head_dim // WARP) * WARP)
-    launch_checked(
-        target,
-        "append_kv",
-        constants_of(kv),
-        (tokens, 1, 1),
-        (threads, 1, 1),
-        arguments,
-        stream=stream,
-        keepalive=(key, value, slots),
-    )
+    grid, block, keepalive = (tokens, 1, 1), (threads, 1, 1), (key, value, slots)
+    launch_checked(target, "append_kv", constants_of(kv), grid, block, arguments, stream=stream, keepalive=keepalive)
 
 
 def paged_attention_simple(
@@ -77,44 +63,45 @@ def paged_attention_simple(
     length of 0 gives zeros, one beyond max_blocks * block_size NaN. B = 0 launches nothing. Raises LaunchError for
     arguments that do not fit, target.fault(...) for memory that is not there.
     """
-    arch = target.arch
-    queries = view("query", query, arch, kv.dtype, (None, None, kv.head_dim))
-    sequences, query_heads = queries.shape[:2]
-    outs = view("out", out, arch, kv.dtype, queries.shape, writable=True)
-    tables = view("block_tables", block_tables, arch, "int32", (sequences, None))
-    counts = view("lengths", lengths, arch, "int32", (sequences,))
-    if query_heads == 0 or query_heads % kv.kv_heads:
-        raise LaunchError(f"query has {query_heads} heads, which is not a multiple of the {kv.kv_heads} KV heads")
-    if sequences > MOST_SEQUENCES:
-        raise LaunchError(f"query has {sequences} sequences, a launch takes at most {MOST_SEQUENCES}; split the batch")
+    queries = view("query", query, target.arch, kv.dtype, (None, None, kv.head_dim))
+    sequences, query_heads, _ = queries.shape
+    outs = view("out", out, target.arch, kv.dtype, queries.shape, writable=True)
+    tables = view("block_tables", block_tables, target.arch, "int32", (sequences, None))
+    counts = view("lengths", lengths, target.arch, "int32", (sequences,))
     arguments = (
-        np.uint64(outs.address),
-        np.uint64(queries.address),
-        np.uint64(kv.key),
-        np.uint64(kv.value),
-        np.uint64(tables.address),
-        np.uint64(counts.address),
-        np.int64(outs.row_stride),
-        np.int64(queries.row_stride),
-        np.int64(tables.row_stride),
-        np.int64(kv.block_stride),
-        np.int64(kv.head_stride),
-        np.int64(kv.slot_stride),
-        np.int32(kv.block_size),
+        *_pool_arguments(kv),
+        np.int32(_group(query_heads, kv.kv_heads)),
+        *_addresses(outs, queries, tables, counts),
+        *_row_strides(outs, queries, tables),
         np.int32(tables.shape[1]),
-        np.int32(query_heads // kv.kv_heads),
         np.float32(_scale_log2(scale, kv.head_dim)),
     )
-    launch_checked(
-        target,
-        "paged_attention_simple",
-        constants_of(kv),
-        (query_heads, sequences, 1),
-        (WARP, 1, 1),
-        arguments,
-        stream=stream,
-        keepalive=(query, block_tables, lengths, out),
-    )
+    if sequences > MOST_SEQUENCES:
+        raise LaunchError(f"query has {sequences} sequences, a launch takes at most {MOST_SEQUENCES}; split the batch")
+    grid, block, keepalive = (query_heads, sequences, 1), (WARP, 1, 1), (query, block_tables, lengths, out)
+    name = "paged_attention_simple"
+    launch_checked(target, name, constants_of(kv), grid, block, arguments, stream=stream, keepalive=keepalive)
+
+
+def _pool_arguments(kv: PagedKV) -> tuple[Argument, ...]:
+    """The parameters with which every kernel that walks a pool begins."""
+    strides = (np.int64(kv.block_stride), np.int64(kv.head_stride), np.int64(kv.slot_stride))
+    return (np.uint64(kv.key), np.uint64(kv.value), *strides, np.int32(kv.block_size))
+
+
+def _addresses(*views: ArrayView) -> tuple[Argument, ...]:
+    return tuple(np.uint64(seen.address) for seen in views)
+
+
+def _row_strides(*views: ArrayView) -> tuple[Argument, ...]:
+    return tuple(np.int64(seen.row_stride) for seen in views)
+
+
+def _group(query_heads: int, kv_heads: int) -> int:
+    """Query heads that share a KV head."""
+    if query_heads == 0 or query_heads % kv_heads:
+        raise LaunchError(f"query has {query_heads} heads, which is not a multiple of the {kv_heads} KV heads")
+    return query_heads // kv_heads
 
 
 def _scale_log2(scale: float | None, head_dim: int) -> float:

@@ -58,21 +58,21 @@ __device__ inline float weighted_sum(const float* weight, const int64* value_at,
 }
 
 extern "C" __global__ void __launch_bounds__(LANES) paged_attention_simple(
-    Element* out,               // [B, Hq, D], the rows of a sequence out_stride apart
-    const Element* query,       // [B, Hq, D], the rows of a sequence query_stride apart
-    const Element* key_pool,    // K of block 0, in the pool's layout
-    const Element* value_pool,  // V of block 0
-    const int* block_tables,    // [B, max_blocks], the tables table_stride apart
-    const int* lengths,         // [B] tokens of each sequence
-    int64 out_stride,           // strides in elements
-    int64 query_stride,
-    int64 table_stride,
-    int64 block_stride,
+    Element* key_pool,    // K of block 0, in the pool's layout
+    Element* value_pool,  // V of block 0
+    int64 block_stride,   // strides in elements, here and below
     int64 head_stride,
     int64 slot_stride,
     int block_size,
+    int group,                // query heads that share a KV head, Hq / Hkv
+    Element* out,             // [B, Hq, D], the sequences out_stride apart
+    const Element* query,     // [B, Hq, D], the sequences query_stride apart
+    const int* block_tables,  // [B, max_blocks], the tables table_stride apart
+    const int* lengths,       // [B] tokens of each sequence
+    int64 out_stride,
+    int64 query_stride,
+    int64 table_stride,
     int max_blocks,
-    int group,  // query heads that share a KV head, Hq / Hkv
     float scale_log2) {
     __shared__ float query_row[HEAD_DIM];
     __shared__ float weight[LANES];
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(LANES) paged_attention_simple(
     const int64 sequence = blockIdx.y;
     const int length = lengths[sequence];
     const int* table = block_tables + sequence * table_stride;
-    const PagedKV kv{(Element*)key_pool, (Element*)value_pool, block_stride, head_stride, slot_stride, block_size};
+    const PagedKV kv{key_pool, value_pool, block_stride, head_stride, slot_stride, block_size};
 
     const Element* query_of_head = query + sequence * query_stride + head * HEAD_DIM;
     for (int d = lane; d < HEAD_DIM; d += LANES) query_row[d] = to_float(query_of_head[d]) * scale_log2;

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 namespace pagewalk {
 namespace {
@@ -11,7 +10,7 @@ namespace {
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 Arena* unused;
 
-// Memory for `slots` stacks, aligned to a slot. Its first page of each slot cannot be touched: a stack that grows too
+// Memory for `slots` stacks, aligned to a slot. The guard at the start of each cannot be touched: a stack that grows too
 // far is a fault there, and not a change of its neighbour.
 unsigned char* map_stacks(size_t slots) {
     const size_t size = (slots + 1) * STACK_BYTES;
@@ -20,9 +19,8 @@ unsigned char* map_stacks(size_t slots) {
     if (memory == MAP_FAILED) return nullptr;
     const uintptr_t aligned = (reinterpret_cast<uintptr_t>(memory) + STACK_BYTES - 1) & ~(STACK_BYTES - 1);
     unsigned char* stacks = reinterpret_cast<unsigned char*>(aligned);
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     for (size_t i = 0; i < slots; i++) {
-        if (mprotect(stacks + i * STACK_BYTES, page, PROT_NONE) != 0) {
+        if (mprotect(stacks + i * STACK_BYTES, GUARD_BYTES, PROT_NONE) != 0) {
             munmap(memory, size);
             return nullptr;
         }

@@ -6,6 +6,14 @@
 
 namespace pagewalk {
 
+// As much as the compiler takes for granted when it probes a large frame (-fstack-clash-protection), so that none reaches
+// over it. On aarch64 that is also the largest page.
+#if defined(__aarch64__)
+constexpr uintptr_t GUARD_BYTES = 64 * 1024;
+#else
+constexpr uintptr_t GUARD_BYTES = 4 * 1024;
+#endif
+
 struct Arena {
     unsigned threads;  // how many stacks it has
     unsigned char* stacks;

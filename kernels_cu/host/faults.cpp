@@ -106,8 +106,8 @@ Watch::Watch(const Arena& arena)
     : first_stack_(reinterpret_cast<uintptr_t>(arena.stacks)), last_stack_(first_stack_ + arena.threads * STACK_BYTES) {
     static_assert(sizeof(previous_stack_) >= sizeof(stack_t), "a stack_t fits");
     stack_t ours = {};
-    ours.ss_sp = arena.signal_stack + STACK_BYTES / 4;  // above its guard
-    ours.ss_size = STACK_BYTES - STACK_BYTES / 4;
+    ours.ss_sp = arena.signal_stack + GUARD_BYTES;
+    ours.ss_size = STACK_BYTES - GUARD_BYTES;
     sigaltstack(&ours, reinterpret_cast<stack_t*>(previous_stack_));
     pthread_mutex_lock(&lock);
     if (watches++ == 0) install();

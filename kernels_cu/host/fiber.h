@@ -3,7 +3,7 @@
 // These are the records that a compiled kernel and the runtime share. The kernel reaches its own fiber from the stack
 // pointer alone: every stack lies in a slot of STACK_BYTES, aligned to that size, with the Fiber at its upper end.
 //
-//     slot:  [guard page | stack grows down <---- | Fiber | up to 8 KB of offset]
+//     slot:  [guard | stack grows down <---- | Fiber | up to 8 KB of offset]
 //
 // The offset differs from slot to slot, so that the tops of 32 stacks do not fall into the same cache set.
 #pragma once
@@ -14,7 +14,7 @@ namespace pagewalk {
 constexpr unsigned WARP_LANES = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 #if defined(__aarch64__)
-constexpr uintptr_t STACK_BYTES = 256 * 1024;  // a page, and so the guard, can be 64 KB there
+constexpr uintptr_t STACK_BYTES = 256 * 1024;
 #else
 constexpr uintptr_t STACK_BYTES = 64 * 1024;
 #endif

@@ -88,7 +88,8 @@ def cupy(monkeypatch):
     fake = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(loader, "_loaded", {})
-    sizes = {"append_kv": [8] * 10 + [4] * 2, "paged_attention_simple": [8] * 12 + [4] * 4}
+    pool = [8] * 5 + [4] * 2
+    sizes = {"append_kv": [*pool] + [8] * 5, "paged_attention_simple": [*pool] + [8] * 7 + [4] * 2}
 
     def table(pointer):
         assert pointer == 0xABC
@@ -110,9 +111,10 @@ def test_attention_hands_over_scalars_of_the_right_width(cupy):
     launch.paged_attention_simple(GpuTarget(), _pool(), *arrays, scale=0.5, stream=77)
     ((grid, block, args, shared, stream),) = cupy.kernels["paged_attention_simple"].calls
     assert (grid, block, shared, stream) == ((8, 3, 1), (32, 1, 1), 0, 77)
-    wanted = [1 << 53, 1 << 50, 1 << 40, 1 << 41, 1 << 51, 1 << 52, 512, 512, 7, 1 << 33, 1024, 64, 16, 7, 4]
-    assert [int(argument) for argument in args[:-1]] == wanted
-    assert [argument.dtype.name for argument in args] == ["uint64"] * 6 + ["int64"] * 6 + ["int32"] * 3 + ["float32"]
+    pool, out, others = [1 << 40, 1 << 41, 1 << 33, 1024, 64, 16], 1 << 53, [1 << 50, 1 << 51, 1 << 52]
+    assert [int(argument) for argument in args[:-1]] == [*pool, 4, out, *others, 512, 512, 7, 7]
+    types = ["uint64"] * 2 + ["int64"] * 3 + ["int32"] * 2 + ["uint64"] * 4 + ["int64"] * 3 + ["int32", "float32"]
+    assert [argument.dtype.name for argument in args] == types
     assert args[-1] == np.float32(0.5 * np.log2(np.e))
 
 
@@ -228,7 +230,7 @@ def test_an_old_driver_leaves_the_table_of_the_cubin(cupy, monkeypatch):
     monkeypatch.setattr("kernels_cu.cupy_kernel._driver_parameters", lambda _: None)
     cupy._function("append_kv")
     table = CupyKernel(PACKAGE / "append_kv.cu", CONSTANTS, "sm_90").parameters
-    assert [p.size for p in table] == [8] * 10 + [4] * 2
+    assert [p.size for p in table] == [8] * 5 + [4] * 2 + [8] * 5
 
 
 def test_cupy_itself_takes_the_text_and_the_options():
