@@ -92,7 +92,7 @@ class BlockPool:
                 f"{blocks} blocks asked, {self.largest_grantable(rows)} can be had: {self.used} are in use, "
                 f"{self.committed.count} of {self.max_rows} rows committed; free blocks or raise the budget"
             )
-        return Choice(blocks, tuple(sorted(chosen)))
+        return Choice(blocks, tuple(chosen))
 
     def check_limit(self, new_rows: int, rows: int | None = None) -> None:
         """Raise OutOfMemoryError if ``new_rows`` more rows may not be committed."""

@@ -5,7 +5,7 @@ Integers only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from .rows import Rows
 
@@ -47,7 +47,7 @@ class CommittedRows:
 
     def holds(self, block: int) -> bool:
         """Whether every row that a block lies in is committed."""
-        return self._all(self.rows.first(block), self.rows.last(block) + 1)
+        return self._marks.find(0, self.rows.first(block), self.rows.last(block) + 1) < 0
 
     def gaps(self) -> Iterator[tuple[int, int]]:
         """The runs of rows without memory, ascending, as (start, stop)."""
@@ -59,56 +59,59 @@ class CommittedRows:
             start = self._marks.find(0, stop)
 
     def plan(self, need: int, limit: int) -> tuple[list[int], int]:
-        """The lowest rows, at most ``limit``, that let ``need`` more blocks live, and how many they let live.
+        """At most ``limit`` new rows, ascending, that let ``need`` more blocks live; and how many they let live.
 
-        With fewer than ``need`` the answer is the most that going from the lowest gap up can give. Nothing changes.
+        Each free block without memory is looked at once, from the lowest up, and is granted if the rows that it still
+        misses are no more than are left. A block refused so stays out of reach, because every row chosen later takes
+        from what is left at least what it takes from the block's need. With fewer than ``need`` the answer is what can
+        be had. Nothing changes.
         """
-        chosen: list[int] = []
-        gained = 0
+        rows, chosen = self.rows, _Chosen(limit)
+        block = 0  # the lowest that was not looked at
         for start, stop in self.gaps():
-            if gained >= need or len(chosen) >= limit:
+            if chosen.blocks >= need or not chosen.left:
                 break
-            gained += self._fill(start, stop, need - gained, limit, chosen)
-        return chosen, gained
+            block = max(block, start * rows.chunk // rows.block_stride)
+            inside = rows.ending_by(stop)  # the blocks before this one end in or before the gap
+            self._grant_inside(block, inside, start, need, chosen)
+            block = max(block, inside)
+            if chosen.blocks < need and block < rows.blocks and rows.first(block) < stop:
+                missing = [row for row in rows.of(block) if not self._marks[row] and row > chosen.last]
+                if len(missing) <= chosen.left:
+                    chosen.grant(1, missing)
+                block += 1
+        return chosen.rows, chosen.blocks
 
-    def _fill(self, start: int, stop: int, need: int, limit: int, chosen: list[int]) -> int:
-        """Choose rows of one gap from its low end up, then its top block; return the blocks that can then live."""
+    def _grant_inside(self, block: int, stop: int, start: int, need: int, chosen: _Chosen) -> None:
+        """Grant blocks from ``block`` to ``stop`` - 1, whose missing rows are all those from row ``start`` on."""
         rows = self.rows
-        first = self._lowest_block(start, chosen)
-        begin = max(start, rows.first(first)) if first < rows.blocks else stop
-        end = self._end_block(stop)
-        left = limit - len(chosen)
-        count = min(need, end - first)
-        if count > 0 and min(stop, rows.last(first + count - 1) + 1) - begin > left:
-            count = rows.ending_by(begin + left) - first
-        count = max(count, 0)
-        if count:
-            chosen.extend(range(begin, min(stop, rows.last(first + count - 1) + 1)))
-        if count < min(need, end - first):
-            count += self._fill_top(start, stop, end - 1, limit, chosen)
-        return count
+        least = -(-rows.block_stride // rows.chunk)  # rows of a block that starts on a row
+        while block < stop and chosen.blocks < need:
+            begin = max(start, rows.first(block), chosen.last + 1)
+            count = min(need - chosen.blocks, stop - block)
+            if rows.last(block + count - 1) + 1 - begin > chosen.left:
+                count = max(0, rows.ending_by(begin + chosen.left) - block)
+            if count:
+                chosen.grant(count, range(begin, rows.last(block + count - 1) + 1))
+                block += count
+            elif chosen.left < least:
+                break  # one that starts elsewhere in its row would not fit either
+            else:
+                block += 1
 
-    def _lowest_block(self, start: int, chosen: list[int]) -> int:
-        """The lowest block that ends in or after row ``start`` and whose rows below ``start`` are there or chosen."""
-        block = start * self.rows.chunk // self.rows.block_stride
-        below = range(self.rows.first(block), start)
-        return block if all(self._marks[row] or row in chosen[-len(below) :] for row in below) else block + 1
 
-    def _end_block(self, stop: int) -> int:
-        """The block after the highest one that filling a gap up to ``stop`` lets live."""
-        end = self.rows.ending_by(stop)
-        if end < self.rows.blocks and self.rows.first(end) < stop and self._all(stop, self.rows.last(end) + 1):
-            return end + 1  # it reaches into committed rows above the gap
-        return end
+class _Chosen:
+    """The rows that a plan has chosen so far, ascending, and the blocks that they let live."""
 
-    def _fill_top(self, start: int, stop: int, block: int, limit: int, chosen: list[int]) -> int:
-        """Choose the rows of the top block of a gap if they are few enough; 1 if so."""
-        rows = range(self.rows.first(block), stop)
-        if rows.start < start or len(rows) > limit - len(chosen) or self.rows.last(block) < stop:
-            return 0
-        chosen.extend(rows)
-        return 1
+    __slots__ = ("blocks", "last", "left", "rows")
 
-    def _all(self, start: int, stop: int) -> bool:
-        """Whether every row from ``start`` to ``stop`` is committed."""
-        return self._marks.find(0, start, stop) < 0
+    def __init__(self, limit: int) -> None:
+        self.rows: list[int] = []
+        self.blocks, self.left, self.last = 0, limit, -1
+
+    def grant(self, blocks: int, rows: Sequence[int]) -> None:
+        """Let ``blocks`` more blocks live by choosing ``rows``, which lie above all chosen before."""
+        self.rows.extend(rows)
+        self.blocks += blocks
+        self.left -= len(rows)
+        self.last = self.rows[-1] if self.rows else -1

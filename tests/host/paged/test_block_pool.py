@@ -1,0 +1,322 @@
+"""Block ids: counts, placement, exact capacity; seeded runs against a naive model, with every invariant checked."""
+
+import itertools
+import random
+
+import pytest
+
+from paged import BlockPool, Rows
+from vmm import OutOfMemoryError, RangeError, StateError
+
+GEOMETRIES = [  # (block stride, chunk): one block a row, several, straddling, larger than a row
+    (8, 8),
+    (2, 8),
+    (3, 8),
+    (5, 8),
+    (20, 8),
+    (16, 8),
+]
+
+
+def pool_of(blocks, stride=4, chunk=16, max_rows=None):
+    return BlockPool(Rows(blocks, stride, chunk), max_rows)
+
+
+def test_blocks_come_from_the_lowest_rows_and_go_back():
+    pool = pool_of(16)
+    assert pool.choose(5).rows == (0, 1)
+    assert pool.committed.count == 0  # choose only looks
+    assert pool.allocate(5) == [0, 1, 2, 3, 4]
+    assert (pool.used, pool.available, list(pool.committed)) == (5, 3, [0, 1])
+    assert pool.free([4]) == [1]
+    pool.decommit([1])
+    assert (pool.used, pool.available, list(pool.committed)) == (4, 0, [0])
+    pool.check()
+
+
+def test_the_fullest_row_that_has_room_comes_first():
+    pool = pool_of(16)
+    pool.allocate(12)
+    pool.free([1, 5, 6, 8, 9, 10])  # rows 0, 1, 2 hold 3, 2 and 1 blocks
+    assert pool.allocate(1) == [1]
+    assert sorted(pool.allocate(2)) == [5, 6]
+    assert sorted(pool.allocate(3)) == [8, 9, 10]
+    pool.check()
+
+
+def test_committed_rows_are_used_before_new_ones():
+    pool = pool_of(16)
+    pool.commit([2])
+    assert sorted(pool.allocate(4)) == [8, 9, 10, 11]
+    assert pool.choose(1).rows == (0,)
+
+
+def test_a_straddling_block_keeps_both_rows():
+    pool = pool_of(5, stride=6, chunk=8)  # block 1 lies in rows 0 and 1, block 2 in rows 1 and 2
+    assert pool.choose(2).rows == (0, 1)
+    assert pool.allocate(2) == [0, 1]
+    assert pool.free([0]) == []
+    assert list(pool.empty) == []
+    assert sorted(pool.free([1])) == [0, 1]
+    pool.check()
+
+
+def test_a_straddling_block_comes_available_with_its_second_row():
+    pool = pool_of(5, stride=6, chunk=8)
+    pool.commit([1])
+    assert pool.available == 0  # row 1 alone holds no whole block
+    pool.commit([0])
+    assert sorted(pool.allocate(pool.available)) == [0, 1]
+    pool.check()
+
+
+@pytest.mark.parametrize("rows", range(1, 65))
+def test_case_11_capacity_claimed_is_capacity_obtained(rows):
+    """kvcached: 80 KiB blocks over 2 MiB chunks; every byte counts, whatever the number of chunks."""
+    stride, chunk = 80 << 10, 2 << 20
+    expected = rows * chunk // stride
+    assert (rows, expected) != (64, 0)
+    for blocks in (expected, 2 * expected + 1):
+        pool = BlockPool(Rows(blocks, stride, chunk), rows)
+        assert pool.largest_grantable() == expected
+        assert len(set(pool.allocate(expected))) == expected
+        assert not pool.can_allocate(1)
+        assert pool.committed.count <= rows
+    assert rows < 64 or expected == 1638
+
+
+@pytest.mark.parametrize("rows", range(1, 65))
+def test_case_11_blocks_larger_than_a_chunk(rows):
+    pool = BlockPool(Rows(200, 5 << 20, 2 << 20), rows)  # 2.5 chunks, as llama-3-70b has them
+    assert pool.largest_grantable() == 2 * rows // 5
+    pool.allocate(2 * rows // 5)
+    assert not pool.can_allocate(1)
+    pool.check()
+
+
+@pytest.mark.parametrize(("stride", "chunk"), GEOMETRIES)
+def test_case_6_largest_grantable_is_exact_and_refusal_changes_nothing(stride, chunk):
+    draw = random.Random(stride * 100 + chunk)
+    for _ in range(60):
+        pool = pool_of(18, stride, chunk, max_rows=draw.randint(1, Rows(18, stride, chunk).count))
+        for _ in range(4):
+            if pool.can_allocate(size := draw.randint(0, 5)):
+                held = pool.allocate(size)
+                emptied = pool.free(draw.sample(held, len(held) // 2))
+                pool.decommit(draw.sample(emptied, len(emptied) // 2))
+        most = pool.largest_grantable()
+        before = (pool.used, pool.available, list(pool.committed))
+        assert pool.can_allocate(most)
+        assert not pool.can_allocate(most + 1)
+        with pytest.raises(OutOfMemoryError, match=f"{most + 1} blocks asked, {most} can be had"):
+            pool.choose(most + 1)
+        assert (pool.used, pool.available, list(pool.committed)) == before
+        assert len(pool.allocate(most)) == most
+        assert pool.largest_grantable() == 0
+        pool.check()
+
+
+@pytest.mark.parametrize(("stride", "chunk"), GEOMETRIES)
+def test_no_other_choice_of_rows_would_give_more(stride, chunk):
+    """Against every set of new rows, in pools small enough to try them all."""
+    draw = random.Random(stride)
+    tried = 0
+    for _ in range(120):
+        rows = Rows(draw.randint(2, 12), stride, chunk)
+        if rows.count > 10:
+            continue
+        pool = BlockPool(rows, draw.randint(1, rows.count))
+        held = pool.allocate(draw.randint(0, pool.largest_grantable()))
+        pool.decommit(pool.free(draw.sample(held, draw.randint(0, len(held)))))
+        bare = [row for row in range(rows.count) if row not in pool.committed]
+        left = min(pool.max_rows - pool.committed.count, len(bare))
+        free = [block for block in range(rows.blocks) if not pool.count(block)]
+        best = max(
+            sum(all(row in pool.committed or row in chosen for row in rows.of(block)) for block in free)
+            for chosen in map(set, itertools.combinations(bare, left))
+        )
+        assert pool.largest_grantable() == best
+        tried += 1
+    assert tried > 30
+
+
+def test_the_bound_of_the_caller_counts_besides_max_rows():
+    pool = pool_of(16, max_rows=3)
+    assert pool.largest_grantable() == 12
+    assert pool.largest_grantable(rows=1) == 4
+    assert not pool.can_allocate(5, rows=1)
+    assert pool.largest_grantable(rows=9) == 12
+
+
+def test_case_8_not_now_is_an_answer_and_the_next_smaller_request_works():
+    pool = pool_of(16, max_rows=2)
+    assert not pool.can_allocate(9)
+    assert pool.allocate(8) == list(range(8))
+
+
+def test_case_22_the_same_block_twice_in_one_list():
+    """vllm#42571: the free count rises by one or not at all, and no block stands in the free list twice."""
+    pool = pool_of(16)
+    held = pool.allocate(6)
+    before = (pool.used, pool.available)
+    with pytest.raises(StateError, match="block 3 is freed more often than it is held; nothing was freed"):
+        pool.free([0, 1, 3, 3, 4])
+    assert (pool.used, pool.available) == before
+    pool.check()
+    pool.fork([3])
+    pool.free([3, 3])  # held twice, this is fine
+    pool.check()
+    assert sorted(pool.allocate(3)) == [3, 6, 7]
+    assert held == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_case_23_a_table_with_the_same_block_twice_forked(order):
+    pool = pool_of(16)
+    block = pool.allocate(1)[0]
+    pool.fork([block])
+    table = [block, block]
+    pool.fork(table)
+    assert pool.count(block) == 4
+    for _ in order:
+        pool.free(table)
+        pool.check()
+    assert (pool.count(block), pool.used) == (0, 0)
+
+
+def test_wrong_ids_are_named():
+    pool = pool_of(16)
+    pool.allocate(4)
+    for wrong in (-1, 16, 1 << 40):
+        for act in (pool.free, pool.fork, pool.hold):
+            with pytest.raises(RangeError, match=f"block {wrong} is unknown; this pool has blocks 0 to 15"):
+                act([0, wrong])
+        with pytest.raises(RangeError, match=f"block {wrong} is unknown"):
+            pool.count(wrong)
+    with pytest.raises(StateError, match="block 9 is free and cannot be shared"):
+        pool.fork([1, 9])
+    with pytest.raises(StateError, match="block 9 is freed more often"):
+        pool.free([1, 9])
+    with pytest.raises(StateError, match=r"block 9 has no memory yet; commit rows \[2\] first"):
+        pool.hold([1, 9])
+    with pytest.raises(RangeError, match="cannot allocate -1 blocks"):
+        pool.allocate(-1)
+    assert [pool.count(block) for block in range(5)] == [1, 1, 1, 1, 0]
+    pool.check()
+
+
+def test_live_rows_are_not_decommitted():
+    pool = pool_of(16)
+    pool.allocate(5)
+    with pytest.raises(StateError, match="row 1 holds 1 live blocks"):
+        pool.decommit([1])
+    with pytest.raises(StateError, match="row 3 holds 0 live blocks or is not committed"):
+        pool.decommit([3])
+    pool.check()
+
+
+def test_a_stale_choice_is_refused():
+    pool = pool_of(16)
+    pool.commit([0])
+    choice = pool.choose(4)
+    pool.allocate(2)
+    with pytest.raises(StateError, match="4 blocks were chosen, 2 are left; choose again"):
+        pool.take(choice)
+
+
+def test_hold_undoes_free():
+    pool = pool_of(5, stride=6, chunk=8)
+    blocks = pool.allocate(4)
+    pool.fork(blocks[:1])
+    pool.free(blocks)
+    pool.hold(blocks)
+    assert [pool.count(block) for block in blocks] == [2, 1, 1, 1]
+    pool.check()
+
+
+class Naive:
+    """What a pool is, without any structure: counts, and the set of committed rows."""
+
+    def __init__(self, rows, max_rows):
+        self.rows, self.max_rows = rows, max_rows
+        self.counts, self.committed = {}, set()
+
+    def free_now(self):
+        blocks = (block for block in range(self.rows.blocks) if not self.counts.get(block))
+        return {block for block in blocks if self.committed.issuperset(self.rows.of(block))}
+
+    def live_rows(self):
+        return {row for block, count in self.counts.items() if count for row in self.rows.of(block)}
+
+
+@pytest.mark.parametrize(("stride", "chunk"), GEOMETRIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_operations_against_a_naive_model(stride, chunk, seed):
+    draw = random.Random(seed)
+    rows = Rows(30, stride, chunk)
+    pool = BlockPool(rows, max(3, rows.count * 2 // 3))
+    naive, tables = Naive(rows, pool.max_rows), []
+    for _ in range(250):
+        action = draw.choice(["allocate", "allocate", "free", "fork", "some", "trim"])
+        if action == "allocate" and pool.can_allocate(size := draw.randint(1, 8)):
+            choice = pool.choose(size)
+            assert not naive.committed.intersection(choice.rows)
+            naive.committed.update(choice.rows)
+            available = naive.free_now()
+            taken = pool.take(choice)
+            assert len(set(taken)) == size
+            assert available.issuperset(taken)
+            naive.counts.update(dict.fromkeys(taken, 1))
+            tables.append(taken)
+        elif action == "fork" and tables:
+            table = draw.choice(tables)
+            pool.fork(table)
+            tables.append(list(table))
+            for block in table:
+                naive.counts[block] += 1
+        elif action in ("free", "some") and tables:
+            table = tables.pop(draw.randrange(len(tables)))
+            draw.shuffle(table)
+            going = table if action == "free" else table[: len(table) // 2]
+            before = naive.live_rows()
+            emptied = pool.free(going)
+            for block in going:
+                naive.counts[block] -= 1
+            assert sorted(emptied) == sorted(before - naive.live_rows())
+            if rest := table[len(going) :]:
+                tables.append(rest)
+        elif action == "trim" and pool.empty:
+            going = draw.sample(list(pool.empty), draw.randint(1, len(pool.empty)))
+            pool.decommit(going)
+            naive.committed.difference_update(going)
+        pool.check()
+        assert set(pool.committed) == naive.committed
+        assert {block: pool.count(block) for block in range(30) if pool.count(block)} == {
+            block: count for block, count in naive.counts.items() if count
+        }
+        assert pool.available == len(naive.free_now())
+        assert len(naive.committed) <= naive.max_rows
+    assert tables
+
+
+def test_check_finds_what_is_broken():
+    """Each field, spoilt, is noticed."""
+    spoil = [
+        lambda pool: pool._counts.__setitem__(0, 0),
+        lambda pool: pool._counts.__setitem__(2, 2),
+        lambda pool: pool._fill.__setitem__(0, 1),
+        lambda pool: pool._room[1].append(pool._room[1][0]),
+        lambda pool: pool._with_room[1].clear(),
+        lambda pool: setattr(pool, "used", 9),
+        lambda pool: setattr(pool, "available", 9),
+        lambda pool: setattr(pool, "_top", 0),
+        lambda pool: pool.committed.remove([0]),
+        lambda pool: pool.empty.update({3: None}),
+    ]
+    for change in spoil:
+        pool = pool_of(16)
+        pool.allocate(5)
+        pool.check()
+        change(pool)
+        with pytest.raises(AssertionError):
+            pool.check()
