@@ -60,9 +60,8 @@ with vmm.Device(driver=vmm.HostDriver(memory="9 GiB")) as device:
         for gib in range(8):
             kv.array("uint8", 1, offset=gib << 30)[:] = gib + 1
         kv.decommit([]); kv.shrink("4 GiB"); kv.grow("4 GiB")
-        print(kv.committed, committed_bytes(device.driver.api, 0), int(kv.array("uint8", 1, offset=3 << 30)[0]))
+        print(mapping_count() < 1000, kv.committed, committed_bytes(device.driver.api, 0), int(kv.array("uint8", 1, offset=3 << 30)[0]))
     print(committed_bytes(device.driver.api, 0), device.driver.api.live().mappings)
-print(mapping_count() < 65530)
 """
 
 
@@ -70,4 +69,4 @@ print(mapping_count() < 65530)
 def test_an_8_gib_range_works_with_256_files_and_the_default_number_of_mappings():
     done = subprocess.run([sys.executable, "-W", "error", "-c", EIGHT_GIB], capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
-    assert done.stdout.split() == [str(8 << 30), str(8 << 30), "4", "0", "0", "True"]
+    assert done.stdout.split() == ["True", str(8 << 30), str(8 << 30), "4", "0", "0"]
