@@ -69,7 +69,8 @@ class ContiguousKV:
     """Spans for ``max_sequences`` sequences of up to ``max_length`` tokens of ``spec`` in one reservation.
 
     ``budget`` bounds the committed bytes. ``unit`` is the bytes of a token in one plane, ``planes`` how many places a
-    token has, ``step_bytes`` the smallest growth. Raises ValueError for an unknown order or a count below 1.
+    token has, ``step_bytes`` the smallest growth. Raises ValueError for an unknown order, a count below 1, or a budget
+    below the smallest growth.
     """
 
     def __init__(
@@ -93,18 +94,17 @@ class ContiguousKV:
         self.max_length, self.max_sequences = max_length, max_sequences
         self.planes = spec.layers * spec.components if order == "layer" else 1
         self.unit = spec.token_bytes // self.planes
-        size = supply.chunk_size if supply else device.granularity if chunk is None else parse_size(chunk, name="chunk")
-        self.span_stride = round_up(max_length * self.unit, size)
+        self.chunk = _chunk_of(device, chunk, supply)
+        self._max_steps = None if budget is None else _steps_in(parse_size(budget, name="budget"), self.step_bytes)
+        self.span_stride = round_up(max_length * self.unit, self.chunk)
         self.plane_stride = max_sequences * self.span_stride
         self.range = GrowableRange(
             device,
             self.planes * self.plane_stride,
-            chunk=size if supply is None else None,
+            chunk=self.chunk if supply is None else None,
             supply=supply,
             name=name or "contiguous kv",
         )
-        self.chunk = self.range.chunk_size
-        self._max_steps = None if budget is None else parse_size(budget, name="budget") // self.step_bytes
         self._shared_supply = supply
         self._free = list(range(max_sequences))
         self._open: dict[int, Span] = {}
@@ -231,3 +231,17 @@ class ContiguousKV:
         first = span.index * self.span_stride // self.chunk
         plane = self.plane_stride // self.chunk
         return [place * plane + first + step for place in range(self.planes) for step in range(before, after)]
+
+
+def _chunk_of(device: Device, chunk: Size | None, supply: ChunkSupply | None) -> int:
+    """Bytes of a chunk: the supply's, the one asked for, or the granularity."""
+    if supply is not None:
+        return supply.chunk_size
+    return device.granularity if chunk is None else parse_size(chunk, name="chunk")
+
+
+def _steps_in(budget: int, step: int) -> int:
+    """How many of the smallest steps a budget holds. Raises ValueError if not one."""
+    if budget < step:
+        raise ValueError(f"budget {format_size(budget)} holds no step of {format_size(step)}; give at least that")
+    return budget // step

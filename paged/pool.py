@@ -157,7 +157,7 @@ class KVPool:
         self.block_pool.hold(blocks)
 
     def fork(self, blocks: Ids[int]) -> None:
-        """Count one more holder of each block."""
+        """Count one more holder of each block, as ``Sequence.fork`` does; ``live`` follows sequences only."""
         self.block_pool.fork(blocks)
 
     def free(self, blocks: Ids[int]) -> None:
