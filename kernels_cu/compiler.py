@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -19,7 +20,7 @@ from .errors import CompileError, CompilerMissingError
 FLAGS = (
     "-std=gnu++17",  # gnu: with strict ISO rules gcc joins no multiplication with an addition
     "-O2",
-    "-march=native",
+    "-mcpu=native" if platform.machine() == "aarch64" else "-march=native",  # the spelling that both compilers know
     "-fPIC",
     "-fno-exceptions",
     "-fno-rtti",
