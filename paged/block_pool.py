@@ -8,16 +8,15 @@ It commits nothing itself: ``choose`` says which rows it needs, ``take`` changes
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from vmm import OutOfMemoryError, RangeError, StateError
 
 from .committed_rows import CommittedRows
 from .invariants import check_block_pool
+from .rooms import Rooms
 from .rows import Rows
 
 
@@ -32,31 +31,30 @@ class Choice:
 class BlockPool:
     """The ids 0 to ``rows.blocks`` - 1; at most ``max_rows`` rows may be committed at a time (None: all).
 
-    ``available`` counts the free blocks that need no new row, ``used`` the blocks that somebody holds, ``shared`` the
-    holds beyond the first of each block. The argument ``rows`` of a method bounds how many new rows may be asked for,
-    besides ``max_rows``.
+    ``used`` counts the blocks that somebody holds, ``shared`` the holds beyond the first of each block. The argument
+    ``rows`` of a method bounds how many new rows may be asked for, besides ``max_rows``.
     """
 
     def __init__(self, rows: Rows, max_rows: int | None = None) -> None:
         self.rows = rows
         self.max_rows = rows.count if max_rows is None else min(max_rows, rows.count)
         self.committed = CommittedRows(rows)
-        self.available = 0
         self.used = 0
         self.shared = 0
+        self._rooms = Rooms(rows)
         self._counts = [0] * rows.blocks
-        self._fill = [0] * rows.count  # live blocks that touch a row
-        self._room: list[list[int]] = [[] for _ in range(rows.count)]  # available blocks by the row they start in
-        most = -(-rows.chunk // rows.block_stride) + 1
-        self._with_room: list[dict[int, None]] = [{} for _ in range(most + 1)]  # rows that have room, by their fill
-        self._top = 0  # no row with room is fuller
-        self._straddles = rows.straddles
-        common = math.gcd(rows.block_stride, rows.chunk)  # small numbers divide faster
-        self._stride, self._chunk = rows.block_stride // common, rows.chunk // common
-        # committed rows in which nothing is live; where no block straddles, each of them has room
-        self.empty: dict[int, None] = {} if self._straddles else self._with_room[0]
 
     # -- questions ----------------------------------------------------------------------------------------------
+
+    @property
+    def available(self) -> int:
+        """Free blocks that need no new row."""
+        return self._rooms.available
+
+    @property
+    def empty(self) -> Collection[int]:
+        """The committed rows in which no block is held."""
+        return self._rooms.empty.keys()
 
     def count(self, block: int) -> int:
         """How many hold ``block``; 0 is free. Raises RangeError for an unknown id."""
@@ -67,7 +65,7 @@ class BlockPool:
     def largest_grantable(self, rows: int | None = None) -> int:
         """The most blocks that ``choose`` would grant now."""
         unavailable = self.rows.blocks - self.used - self.available
-        if not self._straddles:
+        if not self.rows.straddles:
             return self.available + min(unavailable, self._limit(rows) * (self.rows.chunk // self.rows.block_stride))
         return self.available + self.committed.plan(unavailable, self._limit(rows))[1]
 
@@ -137,7 +135,7 @@ class BlockPool:
         nothing has changed then.
         """
         listed = blocks if type(blocks) is list else [operator.index(block) for block in blocks]
-        return self._return(self._drop(listed))
+        return self._rooms.put(self._drop(listed))
 
     def hold(self, blocks: Iterable[int]) -> None:
         """Count one more holder of each block, free or not: what undoes ``free``, and what takes blocks by their ids.
@@ -153,9 +151,7 @@ class BlockPool:
             if self._counts[block]:
                 self.shared += 1
             else:
-                self._remove_room(self.rows.first(block), block)
-                for row in self.rows.of(block):
-                    self._refill(row, 1)
+                self._rooms.remove(block)
                 self.used += 1
             self._counts[block] += 1
 
@@ -163,33 +159,17 @@ class BlockPool:
         """Note that ``rows`` have physical memory now: blocks that lie wholly in committed rows come available."""
         listed = sorted(rows)
         self.committed.add(listed)
-        fresh: dict[int, list[int]] = {}
-        last = -1
-        for row in listed:
-            if self._straddles:
-                self.empty[row] = None
-            fresh[row] = []
-            for block in self.rows.touching(row):
-                if block > last and (not self._straddles or self.committed.holds(block)):
-                    fresh.setdefault(self.rows.first(block), []).append(block)
-                    last = block
-        for row, found in reversed(fresh.items()):  # the lowest row last: it is then the first to be used
-            self._add_room(row, found[::-1])
+        self._rooms.open(listed, self.committed)
 
     def decommit(self, rows: Iterable[int]) -> None:
         """Note that ``rows`` lose their physical memory. Raises StateError for one in which a block is live."""
         leaving = sorted(rows)
         live = next((row for row in leaving if row not in self.empty), None)
         if live is not None:
-            raise StateError(f"row {live} holds {self._fill[live]} live blocks or is not committed")
+            raise StateError(f"row {live} holds {self._rooms.fills[live]} live blocks or is not committed")
         for row in leaving:
-            below = self.rows.touching(row)[:1] if self._straddles else ()
-            for block in below:  # at most one starts in a lower row
-                if self.rows.first(block) < row and self.committed.holds(block):
-                    self._remove_room(self.rows.first(block), block)
-            self._drop_room(row)
+            self._rooms.shut(row, self.committed)
             self.committed.remove((row,))
-            self.empty.pop(row, None)
 
     def check(self) -> None:
         """Prove the invariants; an AssertionError here is a bug of ours."""
@@ -208,37 +188,12 @@ class BlockPool:
             raise RangeError(f"block {wrong} is unknown; this pool has blocks 0 to {self.rows.blocks - 1}")
 
     def _pop(self, blocks: int) -> list[int]:
-        """Take ``blocks`` of the available ones, from the fullest rows down."""
-        with_room, rooms, fills = self._with_room, self._room, self._fill
-        taken: list[int] = []
-        left, top = blocks, self._top
-        while left:
-            if not with_room[top]:
-                top -= 1
-                continue
-            row, _ = with_room[top].popitem()
-            if self._straddles and not top:
-                del self.empty[row]
-            room = rooms[row]
-            if left < len(room):
-                taken += room[: -left - 1 : -1]
-                del room[-left:]
-                fills[row] = top = top + left
-                with_room[top][row] = None
-                break
-            fills[row] = top + len(room)
-            left -= len(room)
-            room.reverse()
-            taken += room
-            room.clear()
-        self._top = top
-        self.available -= blocks
+        """Take ``blocks`` of the available ones."""
+        taken = self._rooms.take(blocks)
         self.used += blocks
         counts = self._counts
         for block in taken:
             counts[block] = 1
-        if self._straddles:
-            self._touch_further_rows(taken, 1)
         return taken
 
     def _drop(self, blocks: list[int]) -> list[int]:
@@ -259,85 +214,6 @@ class BlockPool:
             self._check_known(blocks)
             text = f"block {blocks[done]} is freed more often than it is held; nothing was freed"
             raise StateError(text) from None
+        self.used -= len(dead)
         self.shared -= len(blocks) - len(dead)
         return dead
-
-    def _return(self, dead: list[int]) -> list[int]:
-        """Put blocks that came free back into the rooms of their rows; return the rows that came empty."""
-        stride, chunk = self._stride, self._chunk
-        with_room, rooms, fills = self._with_room, self._room, self._fill
-        emptied: list[int] = []
-        row, fill, top = -1, 0, self._top
-        room: list[int] = []
-        for block in chain(dead, (-1,)):
-            next_row = block * stride // chunk
-            if next_row != row:  # done with a run of blocks of one row
-                if row >= 0:
-                    fills[row] = fill
-                    with_room[fill][row] = None
-                    if fill > top:
-                        top = fill
-                    if not fill:
-                        emptied.append(row)
-                row = next_row
-                if row < 0:
-                    break
-                room, fill = rooms[row], fills[row]
-                if room:
-                    del with_room[fill][row]
-            room.append(block)
-            fill -= 1
-        self._top = top
-        self.used -= len(dead)
-        self.available += len(dead)
-        if self._straddles:
-            self.empty.update(dict.fromkeys(emptied))
-            emptied += self._touch_further_rows(dead, -1)
-        return emptied
-
-    def _refill(self, row: int, change: int) -> None:
-        """Count ``change`` more live blocks in a row, wherever it is."""
-        before = self._fill[row]
-        self._fill[row] = fill = before + change
-        if self._room[row]:
-            del self._with_room[before][row]
-            self._with_room[fill][row] = None
-            self._top = max(self._top, fill)
-        if self._straddles:
-            if not before:
-                del self.empty[row]
-            if not fill:
-                self.empty[row] = None
-
-    def _touch_further_rows(self, blocks: list[int], change: int) -> list[int]:
-        """Count blocks in the rows after the one they start in; return the rows that came empty."""
-        stride, chunk = self._stride, self._chunk
-        emptied: list[int] = []
-        for block in blocks:
-            first, last = block * stride // chunk, ((block + 1) * stride - 1) // chunk
-            for row in range(first + 1, last + 1) if last > first else ():
-                self._refill(row, change)
-                if not self._fill[row]:
-                    emptied.append(row)
-        return emptied
-
-    def _add_room(self, row: int, blocks: list[int]) -> None:
-        if blocks:
-            self._room[row] += blocks
-            self._with_room[self._fill[row]][row] = None
-            self._top = max(self._top, self._fill[row])
-            self.available += len(blocks)
-
-    def _remove_room(self, row: int, block: int) -> None:
-        self._room[row].remove(block)
-        self.available -= 1
-        if not self._room[row]:
-            del self._with_room[self._fill[row]][row]
-
-    def _drop_room(self, row: int) -> None:
-        """Make all blocks that start in an empty row unavailable."""
-        room = self._room[row]
-        if room:
-            self.available -= len(room)
-            room.clear()
-            del self._with_room[0][row]

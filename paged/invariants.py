@@ -27,23 +27,26 @@ def check_block_pool(pool: BlockPool) -> None:
     assert pool.used == held.sum(), f"{pool.used} used, {held.sum()} held"
     assert pool.shared == counts.sum() - held.sum(), f"{pool.shared} holds beyond the first are counted wrong"
     assert whole[held].all(), f"block {ids[held & ~whole][:1]} is live on an uncommitted row"
-    free = sorted(chain.from_iterable(pool._room))
+    free = sorted(chain.from_iterable(pool._rooms.rooms))
     assert free == ids[whole & ~held].tolist(), "rooms are not the free blocks on committed rows"
     assert pool.available == len(free), f"{pool.available} available, {len(free)} in rooms"
     assert pool.committed.count == committed.sum() <= pool.max_rows, "more rows are committed than allowed"
-    _check_rows(pool, np.cumsum(np.bincount(first[held], minlength=rows.count + 1))
-                - np.cumsum(np.bincount(last[held] + 1, minlength=rows.count + 1)))  # fmt: skip
+    starts = np.bincount(first[held], minlength=rows.count + 1)
+    ends = np.bincount(last[held] + 1, minlength=rows.count + 1)
+    _check_rows(pool, np.cumsum(starts - ends))
 
 
 def _check_rows(pool: BlockPool, fill: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
     """Each row's fill, its place among the rows with room, and whether it is empty. ``fill`` is the truth."""
-    assert pool._fill == fill[: pool.rows.count].tolist(), "the fill of a row is wrong"
+    assert pool._rooms.fills == fill[: pool.rows.count].tolist(), "the fill of a row is wrong"
     assert sorted(pool.empty) == [row for row in pool.committed if not fill[row]], "the empty rows are wrong"
-    for row, room in enumerate(pool._room):
+    for row, room in enumerate(pool._rooms.rooms):
         assert all(pool.rows.first(block) == row for block in room), f"row {row} has a block of another"
-    where = {row: number for number, bucket in enumerate(pool._with_room) for row in bucket}
-    assert where == {row: int(fill[row]) for row, room in enumerate(pool._room) if room}, "a row is in a wrong bucket"
-    assert not any(pool._with_room[pool._top + 1 :]), "a row with room is fuller than the top"
+    where = {row: number for number, bucket in enumerate(pool._rooms.by_fill) for row in bucket}
+    assert where == {row: int(fill[row]) for row, room in enumerate(pool._rooms.rooms) if room}, (
+        "a row is in a wrong bucket"
+    )
+    assert not any(pool._rooms.by_fill[pool._rooms.top + 1 :]), "a row with room is fuller than the top"
 
 
 def check_pool(pool: KVPool) -> None:

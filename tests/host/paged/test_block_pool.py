@@ -304,14 +304,14 @@ def test_check_finds_what_is_broken():
     spoil = [
         lambda pool: pool._counts.__setitem__(0, 0),
         lambda pool: pool._counts.__setitem__(2, 2),
-        lambda pool: pool._fill.__setitem__(0, 1),
-        lambda pool: pool._room[1].append(pool._room[1][0]),
-        lambda pool: pool._with_room[1].clear(),
+        lambda pool: pool._rooms.fills.__setitem__(0, 1),
+        lambda pool: pool._rooms.rooms[1].append(pool._rooms.rooms[1][0]),
+        lambda pool: pool._rooms.by_fill[1].clear(),
         lambda pool: setattr(pool, "used", 9),
-        lambda pool: setattr(pool, "available", 9),
-        lambda pool: setattr(pool, "_top", 0),
+        lambda pool: setattr(pool._rooms, "available", 9),
+        lambda pool: setattr(pool._rooms, "top", 0),
         lambda pool: pool.committed.remove([0]),
-        lambda pool: pool.empty.update({3: None}),
+        lambda pool: pool._rooms.empty.update({3: None}),
     ]
     for change in spoil:
         pool = pool_of(16)

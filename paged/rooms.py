@@ -1,0 +1,171 @@
+"""Rooms: the free blocks of committed rows, by row, and the order in which rows are used. Integers only.
+
+A row's room is the list of free blocks that start in it and lie wholly in committed rows. Rows that have room are kept
+by their fill, the number of live blocks that touch them, so that the fullest is found at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import chain
+
+from .committed_rows import CommittedRows
+from .rows import Rows
+
+
+class Rooms:
+    """``available`` is how many blocks are in rooms; ``empty`` holds the committed rows in which nothing is live."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.available = 0
+        self.fills = [0] * rows.count
+        self.rooms: list[list[int]] = [[] for _ in range(rows.count)]
+        most = -(-rows.chunk // rows.block_stride) + 1
+        self.by_fill: list[dict[int, None]] = [{} for _ in range(most + 1)]  # the rows that have room
+        self.top = 0  # no row with room is fuller
+        self._straddles = rows.straddles
+        common = math.gcd(rows.block_stride, rows.chunk)  # small numbers divide faster
+        self._stride, self._chunk = rows.block_stride // common, rows.chunk // common
+        # where no block straddles, an empty row has room, and is one of those with fill 0
+        self.empty: dict[int, None] = {} if self._straddles else self.by_fill[0]
+
+    # -- blocks -------------------------------------------------------------------------------------------------
+
+    def take(self, blocks: int) -> list[int]:
+        """Take ``blocks`` of the available blocks, from the fullest rows down."""
+        by_fill, rooms, fills = self.by_fill, self.rooms, self.fills
+        taken: list[int] = []
+        left, top = blocks, self.top
+        while left:
+            if not by_fill[top]:
+                top -= 1
+                continue
+            row, _ = by_fill[top].popitem()
+            if self._straddles and not top:
+                del self.empty[row]
+            room = rooms[row]
+            if left < len(room):
+                taken += room[: -left - 1 : -1]
+                del room[-left:]
+                fills[row] = top = top + left
+                by_fill[top][row] = None
+                break
+            fills[row] = top + len(room)
+            left -= len(room)
+            room.reverse()
+            taken += room
+            room.clear()
+        self.top = top
+        self.available -= blocks
+        if self._straddles:
+            self._touch_further_rows(taken, 1)
+        return taken
+
+    def put(self, dead: list[int]) -> list[int]:
+        """Put blocks that came free into the rooms of their rows; return the rows that came empty."""
+        stride, chunk = self._stride, self._chunk
+        by_fill, rooms, fills = self.by_fill, self.rooms, self.fills
+        emptied: list[int] = []
+        row, fill, top = -1, 0, self.top
+        room: list[int] = []
+        for block in chain(dead, (-1,)):
+            next_row = block * stride // chunk
+            if next_row != row:  # done with a run of blocks of one row
+                if row >= 0:
+                    fills[row] = fill
+                    by_fill[fill][row] = None
+                    if fill > top:
+                        top = fill
+                    if not fill:
+                        emptied.append(row)
+                row = next_row
+                if row < 0:
+                    break
+                room, fill = rooms[row], fills[row]
+                if room:
+                    del by_fill[fill][row]
+            room.append(block)
+            fill -= 1
+        self.top = top
+        self.available += len(dead)
+        if self._straddles:
+            self.empty.update(dict.fromkeys(emptied))
+            emptied += self._touch_further_rows(dead, -1)
+        return emptied
+
+    def remove(self, block: int) -> None:
+        """Take one available block by its id."""
+        self._withdraw(block)
+        for row in self.rows.of(block):
+            self._refill(row, 1)
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def open(self, rows: list[int], committed: CommittedRows) -> None:
+        """Rows, ascending, have got memory: the blocks that lie wholly in committed rows now come available."""
+        fresh: dict[int, list[int]] = {}
+        last = -1
+        for row in rows:
+            if self._straddles:
+                self.empty[row] = None
+            fresh[row] = []
+            for block in self.rows.touching(row):
+                if block > last and (not self._straddles or committed.holds(block)):
+                    fresh.setdefault(self.rows.first(block), []).append(block)
+                    last = block
+        for row, blocks in reversed(fresh.items()):  # the lowest row last: it is then the first to be used
+            if blocks:
+                self.rooms[row] += reversed(blocks)
+                self.by_fill[self.fills[row]][row] = None
+                self.top = max(self.top, self.fills[row])
+                self.available += len(blocks)
+
+    def shut(self, row: int, committed: CommittedRows) -> None:
+        """An empty row, which is still marked, is about to lose its memory: its blocks are available no longer."""
+        for block in self.rows.touching(row)[:1]:  # at most one starts in a lower row
+            if self.rows.first(block) < row and committed.holds(block):
+                self._withdraw(block)
+        room = self.rooms[row]
+        if room:
+            self.available -= len(room)
+            room.clear()
+            del self.by_fill[0][row]
+        self.empty.pop(row, None)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _withdraw(self, block: int) -> None:
+        """Strike a block off its row's room; no row's fill changes."""
+        row = self.rows.first(block)
+        self.rooms[row].remove(block)
+        self.available -= 1
+        if not self.rooms[row]:
+            del self.by_fill[self.fills[row]][row]
+
+    def _refill(self, row: int, change: int) -> None:
+        """Count ``change`` more live blocks in a row, wherever it is."""
+        before = self.fills[row]
+        self.fills[row] = fill = before + change
+        if self.rooms[row]:
+            del self.by_fill[before][row]
+            self.by_fill[fill][row] = None
+            self.top = max(self.top, fill)
+        if self._straddles:
+            if not before:
+                del self.empty[row]
+            if not fill:
+                self.empty[row] = None
+
+    def _touch_further_rows(self, blocks: Iterable[int], change: int) -> list[int]:
+        """Count blocks in the rows after the one they start in; return the rows that came empty."""
+        stride, chunk = self._stride, self._chunk
+        emptied: list[int] = []
+        for block in blocks:
+            first, last = block * stride // chunk, ((block + 1) * stride - 1) // chunk
+            for row in range(first + 1, last + 1) if last > first else ():
+                self._refill(row, change)
+                if not self.fills[row]:
+                    emptied.append(row)
+        return emptied
