@@ -11,10 +11,10 @@ from vmm import format_size, round_down
 
 from .driver_calls import DriverCalls
 from .layout import KVLayout
+from .limits import Limits
 from .models import model as find_model
 from .replay_options import DEFAULT_GPU_MEMORY, Options
 from .roofline import Roofline
-from .scheduler import Limits
 from .spec import ModelSpec
 
 

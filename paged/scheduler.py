@@ -20,67 +20,14 @@ a sequence ends or outgrows its room is known beforehand, so that it is filed un
 from __future__ import annotations
 
 import collections
-import dataclasses
 
+from .job import Job
+from .limits import Limits
 from .policies.policy import Policy
 
 
 class SchedulerError(Exception):
     """The simulation cannot go on; the message says which sequence has no place and why."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Bounds of a batch, by vLLM's names, in tokens and sequences. Raises ValueError for what vLLM refuses too."""
-
-    max_model_len: int
-    max_num_seqs: int = 1024
-    max_num_batched_tokens: int = 8192
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if getattr(self, field.name) < 1:
-                raise ValueError(f"{field.name} must be at least 1, not {getattr(self, field.name)}")
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
-                f"({self.max_num_seqs}): every running sequence gets a token in each step"
-            )
-
-
-class Job:
-    """One request on its way through the scheduler; counts are tokens."""
-
-    __slots__ = (
-        "computed",
-        "generated",
-        "grows_at",
-        "number",
-        "origin",
-        "output",
-        "prompt",
-        "rank",
-        "room",
-        "stops_at",
-        "stuck_at",
-    )
-
-    def __init__(self, number: int, prompt: int, output: int) -> None:
-        self.number = number
-        self.prompt = prompt
-        self.output = output
-        self.generated = 0  # when it last began to compute its prompt
-        self.computed = 0  # of the prompt, while it is being computed
-        self.room = 0
-        self.rank = 0  # order of admission
-        self.origin = 0  # while it decodes, its tokens in step s are s - origin
-        self.stops_at = self.grows_at = -1  # steps
-        self.stuck_at = -1  # what was generated when it could not grow although it ran alone
-
-    @property
-    def target(self) -> int:
-        """Tokens to compute before it can decode."""
-        return self.prompt + self.generated
 
 
 class Scheduler:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .limits import Limits
 from .meter import Meter
 from .policies.policy import Policy
 from .roofline import Roofline
-from .scheduler import Limits, Scheduler
+from .scheduler import Scheduler
 from .workload import Workload
 
 _REPORT_EVERY = 64

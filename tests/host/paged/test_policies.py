@@ -6,7 +6,6 @@ import pytest
 
 import vmm
 from paged.driver_calls import DriverCalls
-from paged.driver_costs import SETS, driver_costs
 from paged.policies import POLICIES, Usage, check_policy
 from paged.policies.grow_copy import GrowCopy
 from paged.policies.make import make_policy
@@ -221,82 +220,6 @@ def test_grow_copy_moves_the_bytes() -> None:
     assert found == text
 
 
-# -- names and costs ----------------------------------------------------------------------------------------------
-
-
 def test_an_unknown_policy_is_named_with_its_neighbour() -> None:
     with pytest.raises(ValueError, match=r"unknown policy 'paged-vm'; did you mean 'paged-vmm'\? known: static, "):
         check_policy("paged-vm")
-
-
-def test_driver_costs_multiply_calls_by_published_figures() -> None:
-    calls = {"cuMemCreate": 1000, "cuMemSetAccess": 100, "cuCtxSynchronize": 7}
-    costs = SETS["vattention"]
-    assert costs.seconds(calls) == pytest.approx((1000 * 29 + 100 * 38) * 1e-6)
-    assert costs.missing(calls) == ["cuCtxSynchronize"]
-
-
-def test_driver_costs_from_a_file(tmp_path) -> None:
-    path = tmp_path / "costs.json"
-    path.write_text('{"source": "my GPU", "microseconds": {"cuMemMap": 3.5}}')
-    costs = driver_costs(str(path))
-    assert (costs.source, costs.seconds({"cuMemMap": 2})) == ("my GPU", 7e-6)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"source": "x", "microseconds": 3}', '{"source":1,"microseconds":{"a":"b"}}']
-)
-def test_a_file_without_driver_costs(tmp_path, text: str) -> None:
-    path = tmp_path / "costs.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=r"costs\.json: not a set of driver costs; write \{"):
-        driver_costs(str(path))
-
-
-@pytest.mark.parametrize("cost", ["-1", "NaN", "Infinity"])
-def test_a_cost_that_is_none(tmp_path, cost: str) -> None:
-    path = tmp_path / "costs.json"
-    path.write_text(f'{{"source": "x", "microseconds": {{"cuMemMap": {cost}}}}}')
-    with pytest.raises(ValueError, match=r"the cost of cuMemMap is .*; a cost is 0 microseconds or more"):
-        driver_costs(str(path))
-
-
-def test_unknown_driver_costs() -> None:
-    with pytest.raises(ValueError, match="unknown driver costs 'mine'; use vattention, kvcached, or the path"):
-        driver_costs("mine")
-
-
-# -- counting -----------------------------------------------------------------------------------------------------
-
-
-class Api:
-    """Three attributes of a driver."""
-
-    backing = "none"
-    other = 3
-
-    def cuMemMap(self, value: int) -> tuple[int, int]:  # noqa: N802
-        return 0, value
-
-
-def test_calls_are_counted_and_passed_on() -> None:
-    calls = DriverCalls(Api())
-    assert [calls.api.cuMemMap(value) for value in (1, 2)] == [(0, 1), (0, 2)]
-    assert (calls.counts(), calls.seconds, calls.api.other, calls.api.backing) == ({"cuMemMap": 2}, 0, 3, "none")
-    calls.clear()
-    assert calls.counts() == {}
-    calls.api.cuMemMap(1)
-    assert calls.counts() == {"cuMemMap": 1}
-
-
-def test_calls_are_timed_where_they_are_real() -> None:
-    calls = DriverCalls(Api(), timed=True)
-    calls.api.cuMemMap(1)
-    assert 0 < calls.seconds < 1
-    calls.clear()
-    assert calls.seconds == 0
-
-
-def test_an_attribute_that_a_driver_lacks_is_missing() -> None:
-    with pytest.raises(AttributeError, match="cuNothing"):
-        DriverCalls(Api()).api.cuNothing()

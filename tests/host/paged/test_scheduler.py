@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 
+from paged.limits import Limits
 from paged.meter import Meter
 from paged.policies.policy import Usage
 from paged.roofline import Roofline
-from paged.scheduler import Limits, Scheduler, SchedulerError
+from paged.scheduler import Scheduler, SchedulerError
 from paged.simulation import Simulation
 from paged.workload import Workload
 
