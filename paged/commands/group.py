@@ -57,7 +57,7 @@ def _fail(message: str, status: int) -> int:
 def main(context: click.Context) -> None:
     """Tokens, KV blocks and the memory behind them.
 
-    Example: python -m paged walk --table 7,42,9,103 --token 37 --block-size 16
+    Example: python -m paged replay --plot growth.png
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
