@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_cu import HostRun, HostTarget, KernelError
+from kernels_cu import HostRun, HostTarget, KernelError, LaunchError
 from kernels_cu.checked_launch import launch_checked
 from kernels_cu.host_run import SCHEDULES
 
@@ -112,3 +112,16 @@ def test_a_full_stack_is_an_error(run):
 def test_many_blocks_run_once_each_on_several_host_threads(run):
     out = run("BLOCK_SUM", threads=64, grid=3000, host_threads=4)
     assert (out == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"schedule": "random"}, "schedule must be one of ascending, descending, interleaved, not 'random'"),
+        ({"order": "up"}, "order must be one of forward, backward, shuffled, not 'up'"),
+        ({"threads": 0}, "threads must be at least 1, not 0"),
+    ],
+)
+def test_a_run_that_the_runtime_does_not_know_is_refused(wrong, text):
+    with pytest.raises(LaunchError, match=text):
+        HostRun(**wrong)
