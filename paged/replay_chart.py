@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,22 +44,25 @@ def plot(report: Report, path: str | Path) -> None:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # no window, whatever backend the user has set
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     target = Path(path)
-    figure = Figure(figsize=(max(2, len(report.policies)) * _PANEL_INCHES, _HEIGHT_INCHES), layout="constrained")
+    width = max(3, len(report.policies)) * _PANEL_INCHES
+    figure = Figure(figsize=(width, _HEIGHT_INCHES), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(report.policies), sharex=True, sharey=True, squeeze=False)[0]
     floor = _floor(report)
     for axes, (name, result) in zip(panels, report.policies.items(), strict=True):
         _panel(axes, name, result, report, floor)
     _shared_axes(panels[0], floor, max(result.duration_s for result in report.policies.values()))
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
-    figure.suptitle(
+    handles, _ = panels[0].get_legend_handles_labels()
+    handles.append(Patch(color="#000000", alpha=0.2, label="least to greatest (lines: means over time)"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=6 if width > 12 else 3, frameon=False, fontsize=9)
+    title = (
         f"{report.model}, {_short(report.trace)}: {report.requests:,} requests, "
-        f"driver {report.driver}, backing {report.backing}",
-        fontsize=10,
+        f"driver {report.driver}, backing {report.backing}"
     )
+    figure.suptitle(textwrap.fill(title, round(12 * width)), fontsize=10)
     write_atomically(target, lambda out: figure.savefig(out, format=target.suffix[1:].lower(), dpi=150))
 
 

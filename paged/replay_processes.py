@@ -113,4 +113,5 @@ def _work(connection: Connection, task: Task, run: object, name: str) -> None:
         connection.send(("result", task(run, name, tell)))
     except Exception as error:
         text = str(error) if type(error).__module__ != "builtins" else f"{type(error).__name__}: {error}"
-        connection.send(("error", (text or type(error).__name__, traceback.format_exc())))
+        with contextlib.suppress(OSError):  # the parent is gone: nobody is left to tell
+            connection.send(("error", (text or type(error).__name__, traceback.format_exc())))

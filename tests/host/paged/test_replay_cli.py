@@ -1,9 +1,12 @@
 """python -m paged replay: what it prints and writes, and how it refuses."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -181,3 +184,28 @@ def test_as_a_command_of_its_own(trace: Path) -> None:
     report = json.loads(found.stdout)
     assert {policy["completed"] + policy["rejected"] for policy in report["policies"].values()} == {30}
     assert "\x1b" not in found.stderr  # no bar and no colours in a pipe
+
+
+def alive(group: int) -> bool:
+    """Whether a process of the group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_interrupt_stops_every_process_and_is_one_line() -> None:
+    command = [sys.executable, "-m", "paged", "replay", "--driver", "host", "--limit", "200000", "--processes", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as found:
+        assert found.stdout is not None
+        assert found.stdout.readline().startswith("Driver host")
+        time.sleep(1)
+        os.killpg(found.pid, signal.SIGINT)  # as a terminal does: every process of the group hears it
+        _, errors = found.communicate(timeout=30)
+    assert (found.returncode, errors.strip()) == (1, "error: stopped")
+    deadline = time.monotonic() + 10
+    while alive(found.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(found.pid)
