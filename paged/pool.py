@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import threading
 from collections.abc import Iterable
 from collections.abc import Sequence as Ids
 from typing import Any
@@ -14,6 +15,7 @@ from vmm import ChunkSupply, Device, GrowableRange, Size, StateError, format_siz
 from .block_pool import BlockPool
 from .invariants import check_pool
 from .layout import K, KVLayout
+from .one_thread import one_thread
 from .sequence import Sequence
 
 
@@ -52,6 +54,7 @@ class KVPool:
         self.tokens = 0  # that exist; the sequences count them
         self._shared_supply = supply
         self._sequences: dict[int, Sequence] = {}
+        self.busy = threading.Lock()
         chunk = layout.chunk if supply is None else None
         self.range = GrowableRange(device, layout.reserve_bytes(total), chunk=chunk, supply=supply, name=name or "kv")
         if prealloc:
@@ -128,6 +131,7 @@ class KVPool:
         """Strike a freed sequence off the list; ``Sequence.free`` does it."""
         del self._sequences[id(sequence)]
 
+    @one_thread
     def allocate(self, blocks: int) -> list[int]:
         """Take ``blocks`` blocks and return their ids, committing the rows that they need in one step.
 
@@ -140,6 +144,7 @@ class KVPool:
         self._commit(choice.rows)
         return self.block_pool.take(choice)
 
+    @one_thread
     def claim(self, blocks: Ids[int]) -> None:
         """Hold these very blocks, committing the rows that they need: what rebuilds a given block table.
 
@@ -156,10 +161,12 @@ class KVPool:
         self.block_pool.commit(new)
         self.block_pool.hold(blocks)
 
+    @one_thread
     def fork(self, blocks: Ids[int]) -> None:
         """Count one more holder of each block, as ``Sequence.fork`` does; ``live`` follows sequences only."""
         self.block_pool.fork(blocks)
 
+    @one_thread
     def free(self, blocks: Ids[int]) -> None:
         """Give up one hold on each block; rows that come empty beyond ``reserve_rows`` are decommitted in one step.
 
@@ -174,6 +181,7 @@ class KVPool:
                 self._decommit(heapq.nlargest(surplus, self.block_pool.empty))
                 undo.pop_all()
 
+    @one_thread
     def trim(self) -> int:
         """Decommit every empty row, the reserve too, and return the bytes given back (0 with ``prealloc``)."""
         before = self.committed

@@ -255,6 +255,25 @@ def test_a_closed_pool_says_so(rules, make_layout):
         pool.allocate(1)
 
 
+def test_a_pool_belongs_to_one_thread_at_a_time(rules, make_layout, monkeypatch):
+    """A second thread that comes while a row is being committed is told so, and the first one is not disturbed."""
+    with paged.KVPool(rules, make_layout(512), budget=8 * MIB) as pool:
+        blocks = pool.allocate(1)
+        commit, told = pool.range.commit, []
+
+        def slow(chunks):
+            for act in (lambda: pool.allocate(1), lambda: pool.free(blocks), pool.trim):
+                with pytest.raises(vmm.StateError, match="being changed by another thread") as info:
+                    act()
+                told.append(info.value)
+            commit(chunks)
+
+        monkeypatch.setattr(pool.range, "commit", slow)
+        assert len(pool.allocate(8)) == 8
+        assert len(told) == 3
+        pool.check()
+
+
 FAILING = ["cuMemCreate", "cuMemMap", "cuMemSetAccess"]
 
 
