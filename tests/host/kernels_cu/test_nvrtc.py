@@ -72,10 +72,8 @@ def test_no_spills_and_the_parameters_that_launch_passes(kernel, dtype, arch, pa
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("head_dim", range(8, 257, 8))
 def test_the_same_for_every_head_dim(head_dim, passed):
-    archs = (*ARCHS, "sm_75", "sm_100", "sm_120")
-    for kernel, dtype, layout, arch in itertools.product(KERNELS, DTYPES, ("hnd", "vllm"), archs):
-        if (dtype, arch) != ("bfloat16", "sm_75"):  # Turing has no conversion to bfloat16
-            _check(kernel, dtype, head_dim, layout, arch, passed)
+    for kernel, dtype, layout, arch in itertools.product(KERNELS, DTYPES, ("hnd", "vllm"), ARCHS):
+        _check(kernel, dtype, head_dim, layout, arch, passed)
 
 
 def test_the_reports_set_is_every_kernel_of_the_package():
