@@ -9,6 +9,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
@@ -75,9 +76,24 @@ def _start(task: Task, run: object, name: str, running: Children) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, task, run, name), name=f"pagewalk {name}", daemon=True)
-    process.start()
+    with _interrupts_held():
+        process.start()
+        running[ours] = (name, process)
     theirs.close()
-    running[ours] = (name, process)
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let SIGINT wait, so that no child is started and not known; and a child inherits that it does not hear it.
+
+    A terminal sends the signal to every process: only the parent shall act on it, by ending the children.
+    """
+    resource_tracker.ensure_running()  # or the first start would do it, and let the signal through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _receive(connection: Connection, name: str, process: BaseProcess) -> tuple[str, Any]:
@@ -100,7 +116,6 @@ def _receive(connection: Connection, name: str, process: BaseProcess) -> tuple[s
 
 def _work(connection: Connection, task: Task, run: object, name: str) -> None:
     """The child: run the task and send what comes of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too and ends this process
     last = 0.0
 
     def tell(policy: str, done: int) -> None:  # noqa: ARG001 - there is one policy here
