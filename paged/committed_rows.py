@@ -69,7 +69,7 @@ class CommittedRows:
         rows, chosen = self.rows, _Chosen(limit)
         block = 0  # the lowest that was not looked at
         for start, stop in self.gaps():
-            if chosen.blocks >= need or not chosen.left:
+            if chosen.blocks >= need or (not chosen.left and start > chosen.last):
                 break
             block = max(block, start * rows.chunk // rows.block_stride)
             inside = rows.ending_by(stop)  # the blocks before this one end in or before the gap
@@ -83,21 +83,16 @@ class CommittedRows:
         return chosen.rows, chosen.blocks
 
     def _grant_inside(self, block: int, stop: int, start: int, need: int, chosen: _Chosen) -> None:
-        """Grant blocks from ``block`` to ``stop`` - 1, whose missing rows are all those from row ``start`` on."""
-        rows = self.rows
-        least = -(-rows.block_stride // rows.chunk)  # rows of a block that starts on a row
-        while block < stop and chosen.blocks < need:
-            begin = max(start, rows.first(block), chosen.last + 1)
-            count = min(need - chosen.blocks, stop - block)
-            if rows.last(block + count - 1) + 1 - begin > chosen.left:
-                count = max(0, rows.ending_by(begin + chosen.left) - block)
-            if count:
-                chosen.grant(count, range(begin, rows.last(block + count - 1) + 1))
-                block += count
-            elif chosen.left < least:
-                break  # one that starts elsewhere in its row would not fit either
-            else:
-                block += 1
+        """Grant blocks from ``block`` to ``stop`` - 1, whose missing rows are all those from row ``start`` on.
+
+        The first that does not fit ends it: those above it lie wholly in missing rows and need no fewer.
+        """
+        rows, begin = self.rows, max(start, chosen.last + 1)
+        count = min(need - chosen.blocks, stop - block)
+        if count > 0 and rows.last(block + count - 1) + 1 - begin > chosen.left:
+            count = rows.ending_by(begin + chosen.left) - block
+        if count > 0:
+            chosen.grant(count, range(begin, rows.last(block + count - 1) + 1))
 
 
 class _Chosen:

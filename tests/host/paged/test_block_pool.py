@@ -14,6 +14,7 @@ GEOMETRIES = [  # (block stride, chunk): one block a row, several, straddling, l
     (3, 8),
     (5, 8),
     (20, 8),
+    (13, 6),
     (16, 8),
 ]
 
@@ -127,7 +128,8 @@ def test_no_other_choice_of_rows_would_give_more(stride, chunk):
             continue
         pool = BlockPool(rows, draw.randint(1, rows.count))
         held = pool.allocate(draw.randint(0, pool.largest_grantable()))
-        pool.decommit(pool.free(draw.sample(held, draw.randint(0, len(held)))))
+        emptied = pool.free(draw.sample(held, draw.randint(0, len(held))))
+        pool.decommit(row for row in emptied if draw.random() < 0.7)
         bare = [row for row in range(rows.count) if row not in pool.committed]
         left = min(pool.max_rows - pool.committed.count, len(bare))
         free = [block for block in range(rows.blocks) if not pool.count(block)]
@@ -138,6 +140,15 @@ def test_no_other_choice_of_rows_would_give_more(stride, chunk):
         assert pool.largest_grantable() == best
         tried += 1
     assert tried > 30
+
+
+def test_a_row_chosen_for_one_block_completes_another():
+    """Rows 5, 7 and 8 are there. Block 2 (rows 4 to 6) takes row 6, and that gives block 3 (rows 6 to 8) for nothing."""
+    pool = BlockPool(Rows(5, 13, 6), 9)
+    pool.commit([5, 7, 8])
+    assert pool.largest_grantable() == 4
+    assert pool.allocate(4) == [0, 1, 2, 3]
+    assert pool.largest_grantable() == 0
 
 
 def test_the_bound_of_the_caller_counts_besides_max_rows():

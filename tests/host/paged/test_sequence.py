@@ -86,6 +86,8 @@ def test_case_28_a_shared_tail_is_copied_before_it_is_written(pool):
     assert pool.block_pool.used == 3
     assert pool.live == (16 + 9 + 9) * pool.layout.spec.token_bytes  # the copied tokens exist twice
     pool.check()
+    child.free()
+    assert pool.live == (16 + 9) * pool.layout.spec.token_bytes
 
 
 def test_case_28_without_another_holder_nothing_is_copied(pool):

@@ -155,6 +155,7 @@ def test_a_step_as_text(run):
         "5. Translation",
     ]
     assert "the new token needed no more memory" in done.output
+    assert "token 40: logical block 2, slot 8; block 2 had room" in done.output
 
 
 @pytest.mark.parametrize(
