@@ -143,7 +143,7 @@ def test_no_other_choice_of_rows_would_give_more(stride, chunk):
 
 
 def test_a_row_chosen_for_one_block_completes_another():
-    """Rows 5, 7 and 8 are there. Block 2 (rows 4 to 6) takes row 6, and that gives block 3 (rows 6 to 8) for nothing."""
+    """Rows 5, 7 and 8 are there. Block 2 (rows 4 to 6) takes row 6, which gives block 3 (rows 6 to 8) for nothing."""
     pool = BlockPool(Rows(5, 13, 6), 9)
     pool.commit([5, 7, 8])
     assert pool.largest_grantable() == 4
