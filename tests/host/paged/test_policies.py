@@ -220,6 +220,73 @@ def test_grow_copy_moves_the_bytes() -> None:
     assert found == text
 
 
+# -- paged-prealloc and paged-vmm ---------------------------------------------------------------------------------
+
+
+def test_paged_prealloc_commits_everything_and_calls_the_driver_no_more(bench) -> None:
+    """Blocks of 16 tokens are 2 MiB: 20 tokens hold 2 of 32, and 12 of their 32 slots are tail."""
+    one = bench("paged-prealloc", 64 * MIB)
+    before = one.calls.counts()
+    assert one.policy.admit(0, 20, 20) == 32
+    assert one.policy.grow(0, 33) == 48
+    assert one.calls.counts() == before
+    assert one.check(33) == Usage(64 * MIB, 64 * MIB, 6 * MIB, unused=58 * MIB)
+
+
+def test_paged_vmm_commits_what_is_held_and_reserves_twice_the_budget(bench) -> None:
+    one = bench("paged-vmm", 64 * MIB, reserve=0.0)
+    assert one.check(0) == Usage(128 * MIB, 0, 0)
+    one.policy.admit(0, 20, 20)
+    assert one.check(20) == Usage(128 * MIB, 4 * MIB, 4 * MIB)
+    one.policy.finish(0)
+    assert one.check(0).committed == 0
+
+
+def test_paged_vmm_keeps_a_share_of_the_rows_in_use_mapped(bench) -> None:
+    """20 and 10 blocks are 30 rows; when the 20 end, a tenth of the 30 stays mapped and serves the next for nothing."""
+    one = bench("paged-vmm", 64 * MIB, reserve=0.1)
+    one.policy.admit(0, 320, 320)
+    one.policy.admit(1, 160, 160)
+    one.policy.finish(0)
+    assert one.check(160) == Usage(128 * MIB, 26 * MIB, 20 * MIB, unused=6 * MIB)
+    before = one.calls.counts()
+    one.policy.admit(2, 48, 48)
+    assert one.calls.counts() == before
+    assert one.check(208) == Usage(128 * MIB, 26 * MIB, 26 * MIB)
+
+
+def test_a_row_of_all_layers_is_larger_than_a_block(bench) -> None:
+    """Order layer: 32 planes of 2 MiB are a row of 64 MiB with room for 32 blocks of 2 MiB; 3 are held."""
+    one = bench("paged-vmm", 128 * MIB, order="layer", reserve=0.0)
+    one.policy.admit(0, 40, 40)
+    assert one.check(40) == Usage(256 * MIB, 64 * MIB, 6 * MIB, row=58 * MIB)
+
+
+# -- contiguous-vmm -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("order", "step"), [("block", 2), ("layer", 128)])
+def test_the_smallest_step_of_a_span_depends_on_the_order(bench, order: str, step: int) -> None:
+    """Token after token over all layers: a chunk. A span for K and V of each of 32 layers: 64 chunks of 2 MiB."""
+    one = bench("contiguous-vmm", 300 * MIB, order=order, max_num_seqs=8)
+    room = step * MIB // (128 * 1024)
+    assert one.policy.admit(0, 1, 1) == min(room, 512)
+    assert one.check(1).held == step * MIB
+    assert one.policy.fits(512)
+    reserved = 8 * 512 * 128 * 1024 if order == "block" else 64 * 8 * 2 * MIB
+    assert one.policy.usage().reserved == reserved
+
+
+def test_a_span_that_outgrows_the_budget_does_not_fit(bench) -> None:
+    """64 tokens in steps of 16 need 8 MiB; a budget of 7 has room for 3 steps."""
+    one = bench("contiguous-vmm", 7 * MIB)
+    assert one.policy.fits(48)
+    assert not one.policy.fits(49)
+
+
+# -- names --------------------------------------------------------------------------------------------------------
+
+
 def test_an_unknown_policy_is_named_with_its_neighbour() -> None:
     with pytest.raises(ValueError, match=r"unknown policy 'paged-vm'; did you mean 'paged-vmm'\? known: static, "):
         check_policy("paged-vm")

@@ -195,13 +195,14 @@ def alive(group: int) -> bool:
     return True
 
 
-def test_an_interrupt_stops_every_process_and_is_one_line() -> None:
+@pytest.mark.parametrize("delay", [0.05, 1.0], ids=["while they start", "while they run"])
+def test_an_interrupt_stops_every_process_and_is_one_line(delay: float) -> None:
     command = [sys.executable, "-m", "paged", "replay", "--driver", "host", "--limit", "200000", "--processes", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, start_new_session=True, **pipes) as found:
         assert found.stdout is not None
         assert found.stdout.readline().startswith("Driver host")
-        time.sleep(1)
+        time.sleep(delay)
         os.killpg(found.pid, signal.SIGINT)  # as a terminal does: every process of the group hears it
         _, errors = found.communicate(timeout=30)
     assert (found.returncode, errors.strip()) == (1, "error: stopped")
