@@ -102,7 +102,7 @@ def replay(
 def _console(json_path: str | None) -> Console:
     """Where the text goes: standard output, unless the JSON goes there."""
     stream = sys.stderr if json_path == STDOUT else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else _PIPE_WIDTH)
+    return Console(file=stream, highlight=False, markup=False, width=None if stream.isatty() else _PIPE_WIDTH)
 
 
 @contextlib.contextmanager

@@ -210,3 +210,12 @@ def test_an_interrupt_stops_every_process_and_is_one_line(delay: float) -> None:
     while alive(found.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(found.pid)
+
+
+def test_a_name_that_looks_like_markup_is_printed_as_it_is(trace: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "[red]a[" / "red].csv"
+    odd.parent.mkdir()
+    odd.write_bytes(trace.read_bytes())
+    plain = run(odd, "--driver", "host", "--policy", "static")
+    assert plain.exit_code == 0, plain.output
+    assert "red].csv" in plain.stdout
