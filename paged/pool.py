@@ -10,7 +10,7 @@ from collections.abc import Sequence as Ids
 from typing import Any
 
 from kernels_cu import PagedKV
-from vmm import ChunkSupply, Device, GrowableRange, Size, StateError, format_size, parse_size
+from vmm import ChunkSupply, ClosedError, Device, GrowableRange, Size, StateError, format_size, parse_size
 
 from .block_pool import BlockPool
 from .invariants import check_pool
@@ -73,6 +73,7 @@ class KVPool:
 
     def __exit__(self, *exc: Any) -> None:
         self.range.__exit__(*exc)
+        self._end_sequences()
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -122,7 +123,8 @@ class KVPool:
     # -- changes ------------------------------------------------------------------------------------------------
 
     def sequence(self) -> Sequence:
-        """A new sequence without tokens."""
+        """A new sequence without tokens. Raises ClosedError after ``close``, as ``allocate`` and ``claim`` do."""
+        self._check_open()
         made = Sequence(self)
         self._sequences[id(made)] = made
         return made
@@ -138,6 +140,7 @@ class KVPool:
         Raises OutOfMemoryError when there are not so many, or the device has no memory for their rows; nothing has
         changed then.
         """
+        self._check_open()
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate(blocks)
         choice = self.block_pool.choose(blocks, self._new_rows())
@@ -151,6 +154,7 @@ class KVPool:
         Raises StateError for a block that is held already, OutOfMemoryError beyond the budget or the device's memory;
         nothing has changed then.
         """
+        self._check_open()
         held = next((block for block in blocks if self.count(block)), None)
         if held is not None:
             raise StateError(f"block {held} is held already; fork it to share it")
@@ -199,8 +203,9 @@ class KVPool:
                 self.device.driver.copy_async(start + target * stride, start + source * stride, stride, stream)
 
     def close(self) -> None:
-        """Unmap everything and free the addresses. Closing twice does nothing."""
+        """Unmap everything and free the addresses; every sequence ends. Closing twice does nothing."""
         self.range.close()
+        self._end_sequences()
 
     def check(self) -> None:
         """Prove the invariants; an AssertionError here is a bug of ours."""
@@ -233,6 +238,18 @@ class KVPool:
         return self.range.array(self.layout.spec.dtype, self.layout.component_shape(component), offset)
 
     # -- steps --------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.range.closed:
+            raise ClosedError(f"{self.range.name} is closed; make a new pool")
+
+    def _end_sequences(self) -> None:
+        """A closed pool has no tokens; one that an array keeps open still has."""
+        if self.range.closed:
+            for sequence in self.sequences:
+                sequence.end()
+            self._sequences.clear()
+            self.tokens = 0
 
     def _new_rows(self) -> int | None:
         """Rows that a shared supply could still give; None where only this pool's own bound counts."""

@@ -70,13 +70,17 @@ class Sequence:
         self.pool.free(self.table)
         self.pool.tokens -= gone
         self.pool.forget(self)
+        self.end()
+
+    def end(self) -> None:
+        """Forget the blocks without giving them back: ``KVPool.close`` has taken the memory of all."""
         self._open, self.table, self.length = False, [], 0
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if not self._open:
-            raise ClosedError("the sequence was freed; make a new one with pool.sequence()")
+            raise ClosedError("the sequence was freed, or its pool closed; make a new one with pool.sequence()")
 
     def _new_blocks(self, tokens: int) -> int:
         """Blocks that ``tokens`` more tokens need."""

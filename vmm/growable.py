@@ -79,6 +79,11 @@ class GrowableRange:
     # -- questions ----------------------------------------------------------------------------------------------
 
     @property
+    def closed(self) -> bool:
+        """Whether ``close`` has given everything back."""
+        return not self._finalizer.alive
+
+    @property
     def committed(self) -> int:
         """Bytes of physical memory that are mapped here."""
         return len(self._mappings) * self.chunk_size

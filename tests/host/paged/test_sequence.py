@@ -137,3 +137,17 @@ def test_a_copy_that_fails_leaves_everything_as_it_was(failing, make_layout, pic
             assert picture(pool) == before
             pool.check()
         child.append(1)
+
+
+def test_a_closed_pool_ends_its_sequences_and_gives_nothing(device):
+    layout = paged.KVLayout(paged.KVSpec(layers=2, kv_heads=2, head_dim=64, dtype="float32"), block_size=16)
+    pool = paged.KVPool(device, layout, blocks=64)
+    sequence = pool.sequence()
+    sequence.append(17)
+    pool.close()
+    uses = (lambda: sequence.append(1), lambda: sequence.fork(), pool.sequence, lambda: pool.allocate(1))
+    for use in (*uses, lambda: pool.claim([3])):
+        with pytest.raises(vmm.ClosedError, match="closed"):
+            use()
+    sequence.free()
+    assert (pool.live, pool.sequences) == (0, [])
