@@ -68,21 +68,25 @@ void handle(int signal, siginfo_t* info, void* context) {
     if (!catch_fault(signal, info, context)) pass_on(signal, info, context);
 }
 
+bool installed(int signal) {
+    struct sigaction now;
+    sigaction(signal, nullptr, &now);
+    return (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == &handle;
+}
+
 void install() {
     struct sigaction ours = {};
     ours.sa_sigaction = &handle;
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&ours.sa_mask);
-    for (int i = 0; i < SIGNAL_COUNT; i++) sigaction(SIGNALS[i], &ours, &previous[i]);
+    for (int i = 0; i < SIGNAL_COUNT; i++)
+        if (!installed(SIGNALS[i])) sigaction(SIGNALS[i], &ours, &previous[i]);  // or we would pass on to ourselves
 }
 
 // Puts the previous handlers back, except where somebody has installed one on top of ours in between.
 void restore() {
-    for (int i = 0; i < SIGNAL_COUNT; i++) {
-        struct sigaction now;
-        sigaction(SIGNALS[i], nullptr, &now);
-        if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == &handle) sigaction(SIGNALS[i], &previous[i], nullptr);
-    }
+    for (int i = 0; i < SIGNAL_COUNT; i++)
+        if (installed(SIGNALS[i])) sigaction(SIGNALS[i], &previous[i], nullptr);
 }
 
 }  // namespace

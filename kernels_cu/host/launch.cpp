@@ -114,7 +114,10 @@ void call_helpers(Launch& launch, Helpers& helpers, uint64_t blocks_left) {
 void run_blocks(Launch& launch, Helpers* helpers) {
     const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
     Arena* arena = take_arena(threads);
-    if (!arena) return fail(launch, Status::NO_MEMORY, Fault{}, Index3{});
+    if (!arena) {
+        if (helpers) fail(launch, Status::NO_MEMORY, Fault{}, Index3{});  // without a helper the launch goes on
+        return;
+    }
     {
         Watch watch(*arena);
         const SharedMemory shared = launch.kernel->shared_memory();
