@@ -34,7 +34,8 @@ class Device:
     takes the real driver where there is one (see ``vmm.driver.open_driver``). ``recorder`` sees every call.
     The device's primary context is retained until ``close``; the caller's current context is left as it was.
 
-    Raises DriverMissingError when a forced driver is not there, RangeError for an ordinal that no device has.
+    Raises DriverMissingError when a forced driver is not there or the device lacks the virtual memory calls,
+    RangeError for an ordinal that no device has.
     """
 
     def __init__(self, ordinal: int = 0, *, driver: Any = None, recorder: Recorder | None = None) -> None:
@@ -43,6 +44,7 @@ class Device:
         count = self.driver.device_count()
         if not 0 <= ordinal < count:
             raise RangeError(f"device {ordinal} is not there; {self.driver.name} has devices 0 to {count - 1}")
+        self.driver.check_supported(ordinal)
         self.ordinal = ordinal
         self.name = self.driver.device_name(ordinal)
         self.total = self.driver.device_total(ordinal)
@@ -111,8 +113,10 @@ class Device:
     def close(self) -> None:
         """Release the primary context. Closing twice does nothing."""
         if self._finalizer.alive:
-            self.synchronize()
-            self._finalizer()
+            try:
+                self.synchronize()
+            finally:  # after a fault nothing but the release works any more
+                self._finalizer()
 
     def _drop_finished(self) -> None:
         """Let go of what completed launches kept alive; the order of completion is that of each stream."""

@@ -15,11 +15,13 @@ from typing import Any
 
 from cuda.bindings import driver as cuda
 
+from .bindings import Bindings
 from .errors import OUT_OF_MEMORY, DriverError, DriverMissingError, OutOfMemoryError, VmmError
 
 VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
 """The attribute that says whether a device has the virtual memory calls."""
 _NO_TIMING = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+_NO_DEVICE = int(cuda.CUresult.CUDA_ERROR_NO_DEVICE)
 _NOT_READY = int(cuda.CUresult.CUDA_ERROR_NOT_READY)
 
 
@@ -71,12 +73,12 @@ class Driver:
     """
 
     def __init__(self, api: Any, name: str) -> None:
-        self.api = api
+        self.api = Bindings(api) if api is cuda else api
         self.name = name
         self.backing: str = getattr(api, "backing", "device")
         self._properties: dict[tuple[int, bool], Any] = {}
         self._grants: dict[tuple[tuple[int, Access], ...], list[Any]] = {}
-        check("cuInit", api.cuInit(0), 0)
+        check("cuInit", self.api.cuInit(0), 0)
 
     def __repr__(self) -> str:
         return f"Driver({self.name}, backing {self.backing})"
@@ -104,6 +106,14 @@ class Driver:
         """The value of a CU_DEVICE_ATTRIBUTE number."""
         result = self.api.cuDeviceGetAttribute(cuda.CUdevice_attribute(attribute), self._device(device))
         return int(check("cuDeviceGetAttribute", result, attribute, device))
+
+    def check_supported(self, device: int) -> None:
+        """Raise DriverMissingError where ``device`` lacks the virtual memory calls."""
+        if not self.device_attribute(device, VMM_SUPPORTED):
+            raise DriverMissingError(
+                f"device {device} {self.device_name(device)} does not support virtual memory management "
+                f"(attribute {VMM_SUPPORTED} is 0); use driver='host'"
+            )
 
     def can_access_peer(self, device: int, peer: int) -> bool:
         """Whether ``device`` can read and write memory of ``peer``."""
@@ -305,19 +315,32 @@ def open_driver(choice: Any = None) -> Driver:
     raise DriverMissingError(f"unknown driver {choice!r}; VMM_DRIVER and driver= take 'cuda' or 'host'")
 
 
+class NoGpuError(DriverMissingError):
+    """There is no GPU here, or no NVIDIA driver, as against one that is there and cannot be used."""
+
+
 def _open_cuda() -> Driver:
     """The real driver, or DriverMissingError with the reason."""
     try:
         driver = Driver(cuda, "cuda")
         count = driver.device_count()
     except (RuntimeError, DriverError) as error:  # no libcuda is a RuntimeError of the bindings
-        raise DriverMissingError(
-            f"driver 'cuda' cannot be used: {str(error).splitlines()[0]}; "
-            "install the NVIDIA driver, or use driver='host'"
-        ) from error
+        raise _missing(error) from error
     if not count:
-        raise DriverMissingError("driver 'cuda' finds no GPU; use driver='host'")
+        raise NoGpuError("driver 'cuda' finds no GPU; use driver='host'")
     return driver
+
+
+def _missing(error: RuntimeError | DriverError) -> DriverMissingError:
+    """What an error at the first calls of the real driver means."""
+    reason = str(error).splitlines()[0]
+    if isinstance(error, DriverError) and error.code == _NO_DEVICE:
+        return NoGpuError(f"driver 'cuda' finds no GPU: {reason}; use driver='host'")
+    if isinstance(error, DriverError) or "cuGetProcAddress" in reason:  # a library older than the bindings can load
+        return DriverMissingError(
+            f"driver 'cuda' cannot be used: {reason}; mend or update the NVIDIA driver, or use driver='host'"
+        )
+    return NoGpuError(f"driver 'cuda' cannot be used: {reason}; install the NVIDIA driver, or use driver='host'")
 
 
 def _open_host() -> Driver:
@@ -330,14 +353,10 @@ def _open_either() -> Driver:
     """The real driver where it can be used, else the host driver: silently where there is no GPU at all."""
     try:
         driver = _open_cuda()
-    except DriverMissingError:
+        driver.check_supported(0)
+    except NoGpuError:
         return _open_host()
-    if driver.device_attribute(0, VMM_SUPPORTED):
-        return driver
-    warnings.warn(
-        f"{driver.device_name(0)} does not support virtual memory management (attribute {VMM_SUPPORTED} is 0); "
-        "falling back to the host driver",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-    return _open_host()
+    except VmmError as error:
+        warnings.warn(f"falling back to the host driver: {error}", RuntimeWarning, stacklevel=4)
+        return _open_host()
+    return driver

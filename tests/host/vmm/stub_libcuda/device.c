@@ -1,4 +1,4 @@
-/* Devices: STUB_DEVICES of them, with the virtual memory calls unless STUB_VMM=0. */
+/* Devices: STUB_DEVICES of them, of which the first STUB_VMM (default: all) have the virtual memory calls. */
 #include "stub.h"
 
 #include <string.h>
@@ -58,11 +58,11 @@ CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return end(SUCCESS);
 }
 
-static int attribute_value(int attribute) {
+static int attribute_value(int attribute, int device) {
     switch (attribute) {
         case 33: return 0x41; /* PCI bus */
         case 75: return 9;    /* compute capability */
-        case 102: return (int)setting("STUB_VMM", 1);
+        case 102: return device < setting("STUB_VMM", 8);
         case 103: return 1; /* file descriptors as handles */
         default: return 0;
     }
@@ -73,7 +73,7 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, 
     ARG(attribute);
     ARG(device);
     REFUSE(FROM_INIT);
-    *value = attribute_value((int)attribute);
+    *value = attribute_value((int)attribute, device);
     OUT(*value);
     return end(SUCCESS);
 }

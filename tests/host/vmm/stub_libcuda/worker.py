@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest  # noqa: F401  the test files import it: once here instead of in every fork
 
-import vmm  # noqa: F401
+import vmm
 import vmm.commands  # noqa: F401
 
 
