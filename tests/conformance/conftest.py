@@ -46,6 +46,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(
             "lab", [b for d in found for b in ({"host": ["host", "rules"]}.get(d, [d]))], indirect=True
         )
+    if "pair_lab" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "pair_lab", [b for d in found for b in ({"host": ["host", "rules"]}.get(d, [d]))], indirect=True
+        )
     if "bytes_lab" in metafunc.fixturenames:
         metafunc.parametrize("bytes_lab", found, indirect=True)
 
@@ -156,9 +160,10 @@ class Lab:
         """Free a reservation."""
         self.ok(self.api.cuMemAddressFree(base, self.reservations.pop(base)))
 
-    def create(self, units: int = 1) -> int:
-        """A handle for ``units`` granules of physical memory."""
-        handle = int(self.ok(self.api.cuMemCreate(units * self.unit, self.prop, 0)))
+    def create(self, units: int = 1, ordinal: int = 0) -> int:
+        """A handle for ``units`` granules of a device's physical memory."""
+        prop = self.property_of(ordinal=ordinal) if ordinal else self.prop
+        handle = int(self.ok(self.api.cuMemCreate(units * self.unit, prop, 0)))
         self.handles.append(handle)
         return handle
 
@@ -191,9 +196,19 @@ class Lab:
             self.allow(base, units, access)
         return base
 
-    def access(self, address: int) -> int:
-        """The device's access at an address."""
-        return int(self.ok(self.api.cuMemGetAccess(self.location(), address)))
+    def access(self, address: int, ordinal: int = 0) -> int:
+        """A device's access at an address."""
+        return int(self.ok(self.api.cuMemGetAccess(self.location(ordinal=ordinal), address)))
+
+    @contextlib.contextmanager
+    def on(self, ordinal: int) -> Iterator[None]:
+        """Make another device's context current."""
+        self.ok(self.api.cuCtxPushCurrent(self.ok(self.api.cuDevicePrimaryCtxRetain(ordinal))))
+        try:
+            yield
+        finally:
+            self.ok(self.api.cuCtxPopCurrent())
+            self.ok(self.api.cuDevicePrimaryCtxRelease(ordinal))
 
     def attribute(self, name: str, address: int) -> Any:
         """One pointer attribute."""
@@ -232,10 +247,10 @@ class Lab:
 
 
 @contextlib.contextmanager
-def laboratory(which: str) -> Iterator[Lab]:
-    """A laboratory on the driver of that name."""
+def laboratory(which: str, **options: Any) -> Iterator[Lab]:
+    """A laboratory on the driver of that name; ``options`` are the host driver's."""
     backing = {"host": "memory", "rules": "none"}.get(which)
-    found = Lab(HostDriver(memory="64 MiB", backing=backing) if backing else cuda)
+    found = Lab(HostDriver(memory="64 MiB", backing=backing, **options) if backing else cuda)
     try:
         yield found
     finally:
@@ -254,3 +269,16 @@ def bytes_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A laboratory on each driver that keeps bytes."""
     with laboratory(request.param) as found:
         yield found
+
+
+@pytest.fixture
+def pair_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A laboratory on each driver, with two devices that reach each other's memory."""
+    if request.param == "cuda" and not _cuda_has_peers():
+        pytest.skip("needs two GPUs with access to each other's memory")
+    with laboratory(request.param, devices=2) as found:
+        yield found
+
+
+def _cuda_has_peers() -> bool:
+    return cuda.cuDeviceGetCount()[1] > 1 and bool(cuda.cuDeviceCanAccessPeer(0, 1)[1])

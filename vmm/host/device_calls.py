@@ -97,7 +97,7 @@ class DeviceCalls(HostState):
         """Whether one device reaches another's memory; not its own."""
         if self._ordinal(dev) < 0 or self._ordinal(peerDev) < 0:
             return INVALID_DEVICE, None
-        return SUCCESS, 0
+        return SUCCESS, int((self._ordinal(dev), self._ordinal(peerDev)) in self._peers)
 
     def cuGetErrorName(self, error: Any) -> Result:
         """The name of a status; unknown ones are refused."""

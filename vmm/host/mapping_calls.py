@@ -169,6 +169,8 @@ class MappingCalls(AllocationCalls):
                     return INVALID_DEVICE
             elif kind not in (properties.HOST, properties.HOST_NUMA) or ordinal:
                 return INVALID[0]
+            else:
+                self._uneven = True
         return AccessTable({grant.location: grant.access for grant in grants})
 
     def _judge_reach(self, table: AccessTable, bank: Bank) -> Any:
@@ -179,7 +181,7 @@ class MappingCalls(AllocationCalls):
                     return NOT_SUPPORTED
                 if location[0] == properties.HOST_NUMA:
                     return INVALID[0]
-                if location != bank.location:
+                if location != bank.location and (location[1], bank.location[1]) not in self._peers:
                     return PEER_ACCESS_UNSUPPORTED
         table.reaches.add(bank)
         return None

@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,11 +15,13 @@ from ..errors import SizeError
 from .address_space import AddressSpace, PlainMemory, Reservation
 from .backing import Backing, NoBacking
 from .execution import Context, Event, ThreadStack
+from .peers import peer_pairs
 from .physical import Allocation, Bank
 from .properties import DEVICE, HOST, Property
 
 _HANDLES = itertools.count(1)  # for the life of the process, so that no handle is ever used twice
 _IDENTITIES = itertools.count(0x100)  # contexts, streams, events, buffers; 0 to 2 name default streams
+_MOST_DEVICES = 64
 HOST_PAGE = os.sysconf("SC_PAGE_SIZE")
 """What sizes of reservations are multiples of, and what plain memory is counted in."""
 
@@ -54,13 +57,16 @@ class HostState:
         granularity: sizes.Size,
         backing: str,
         devices: int,
+        peers: str | Iterable[tuple[int, int]],
         streams: str,
         poison: int | None,
     ) -> None:
         self.granularity = _granularity(granularity)
         self.poison = _poison(poison)
-        if devices != 1:
-            raise ValueError(f"devices must be 1, not {devices!r}; the host driver has one device")
+        if devices not in range(1, _MOST_DEVICES + 1):
+            raise ValueError(f"devices must be a number from 1 to {_MOST_DEVICES}, not {devices!r}")
+        self._peers = peer_pairs(peers, devices)
+        self._uneven = devices > 1  # whether locations can have different rights on one mapping
         if streams != "eager":
             raise ValueError(f"streams must be 'eager', not {streams!r}; the host driver runs work at once")
         total = sizes.round_down(sizes.parse_size(memory, name="memory"), self.granularity)
@@ -70,6 +76,7 @@ class HostState:
         self._backing = _backing(backing)
         self.backing = self._backing.name
         self._lock = threading.Lock()
+        self._running = threading.RLock()  # held while a kernel runs
         self._space = AddressSpace(self.granularity)
         self._host = Bank((HOST, 0), None, self._backing.store("vmm-host"))
         self._devices = [

@@ -11,7 +11,7 @@ from cuda.bindings import driver as cuda
 
 from .arguments import number
 from .execution import Context, Event
-from .plain_calls import PlainCalls
+from .launch_view import LaunchView
 from .results import (
     INVALID,
     INVALID_1,
@@ -30,7 +30,7 @@ _DISABLE_TIMING = 0x2
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-class StreamCalls(PlainCalls):
+class StreamCalls(LaunchView):
     """Streams keep order, and an order in which everything has run already is kept by itself."""
 
     def cuStreamCreate(self, Flags: int) -> Result:
@@ -88,11 +88,12 @@ class StreamCalls(PlainCalls):
         return OK
 
     def submit(self, stream: int, call: Callable[[], None]) -> None:
-        """Run a launch in the order of a stream. ValueError for a stream that does not exist."""
+        """Run a launch in the order of a stream, with the rights of its device. ValueError for an unknown stream."""
         context = self._context_for(stream)
         if not isinstance(context, Context):
             raise ValueError(f"cannot launch on stream {stream:#x}: {context.name}")
-        call()
+        with self._running, self._as_seen_by(context):
+            call()
 
     # -- events -------------------------------------------------------------------------------------------------
 

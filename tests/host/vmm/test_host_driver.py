@@ -39,8 +39,6 @@ def test_it_looks_like_a_driver(api):
         ({"granularity": "3 MiB"}, SizeError, "power of two"),
         ({"granularity": 2048}, SizeError, "at least a page"),
         ({"backing": "disk"}, ValueError, "'disk'"),
-        ({"devices": 2}, ValueError, "one device"),
-        ({"devices": 0}, ValueError, "one device"),
         ({"streams": "deferred"}, ValueError, "'deferred'"),
         ({"poison": 256}, ValueError, "256"),
         ({"poison": -1}, ValueError, "-1"),
