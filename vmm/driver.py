@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import enum
 import os
 import warnings
@@ -22,6 +23,7 @@ VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_M
 """The attribute that says whether a device has the virtual memory calls."""
 _NO_TIMING = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
 _NO_DEVICE = int(cuda.CUresult.CUDA_ERROR_NO_DEVICE)
+_DESCRIPTOR = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 _NOT_READY = int(cuda.CUresult.CUDA_ERROR_NOT_READY)
 
 
@@ -177,6 +179,28 @@ class Driver:
         """Map a whole allocation at ``address``; nothing may touch it until access is set."""
         check("cuMemMap", self.api.cuMemMap(address, size, 0, handle, 0), address, size, handle)
 
+    def retain(self, address: int) -> int:
+        """The handle that is mapped at ``address``, with one more reference."""
+        return int(check("cuMemRetainAllocationHandle", self.api.cuMemRetainAllocationHandle(address), address))
+
+    def export_descriptor(self, handle: int) -> int:
+        """A file descriptor of an exportable allocation; the caller closes it. It keeps the memory alive."""
+        result = self.api.cuMemExportToShareableHandle(handle, _DESCRIPTOR, 0)
+        return int(check("cuMemExportToShareableHandle", result, handle, _DESCRIPTOR.name))
+
+    def import_descriptor(self, descriptor: int) -> int:
+        """A handle for the memory that a descriptor was exported from; the descriptor stays the caller's."""
+        result = self.api.cuMemImportFromShareableHandle(descriptor, _DESCRIPTOR)
+        return int(check("cuMemImportFromShareableHandle", result, descriptor, _DESCRIPTOR.name))
+
+    def legacy_ipc_handle(self, address: int) -> bytes:
+        """The legacy interprocess handle of plain device memory; memory of the virtual memory calls has none."""
+        result = self.api.cuIpcGetMemHandle(address)
+        if result[0]:
+            hint = "mapped memory has no legacy handle: create it exportable, and share it by export_descriptor"
+            raise error_of("cuIpcGetMemHandle", int(result[0]), (address,), hint)
+        return ctypes.string_at(result[1].getPtr(), 64)  # the bindings give its 64 bytes no name
+
     def unmap(self, address: int, size: int) -> None:
         """Unmap one or several whole, adjacent mappings. Does not wait for work that uses them."""
         check("cuMemUnmap", self.api.cuMemUnmap(address, size), address, size)
@@ -284,7 +308,7 @@ def _property(device: int, exportable: bool) -> Any:
     found.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     found.location.id = device
     if exportable:
-        found.requestedHandleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        found.requestedHandleTypes = _DESCRIPTOR
     return found
 
 

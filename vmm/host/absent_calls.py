@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import gate
-from .pointer_calls import PointerCalls
 from .results import NOT_SUPPORTED, Result
+from .sharing_calls import SharingCalls
 
 
 def _absent(call: str) -> Any:
@@ -20,13 +20,11 @@ def _absent(call: str) -> Any:
     return answer
 
 
-class AbsentCalls(PointerCalls):
-    """Export and import, multicast, sparse arrays."""
+class AbsentCalls(SharingCalls):
+    """Multicast, sparse arrays, DMA buffers."""
 
 
 for _call in (
-    "cuMemExportToShareableHandle",
-    "cuMemImportFromShareableHandle",
     "cuMemGetHandleForAddressRange",
     "cuMemMapArrayAsync",
     "cuMulticastCreate",

@@ -21,6 +21,7 @@ from .results import (
     Result,
     log,
 )
+from .shared_file import SharedFile
 
 _NO_MASK = ~(properties.POSIX_FILE_DESCRIPTOR | properties.FABRIC)
 
@@ -43,15 +44,31 @@ class AllocationCalls(ContextCalls):
         found, bank = self._places.get(raw) or self._judge(raw)
         if bank.__class__ is not Bank:
             return bank, None
+        if found.handle_types:
+            return self._create_exportable(size, found, bank)
         with self._lock:
             offset = bank.take(size)
             if offset is None:
                 number(size)
                 return EXHAUSTED_1
             handle = next(self._handles)
-            self._allocations[handle] = Allocation(handle, size, found, bank, offset)
+            self._allocations[handle] = Allocation(handle, size, found, bank, offset, bank.store)
         if self.poison is not None:
             bank.store.fill(offset, size, self.poison)
+        return SUCCESS, cuda.CUmemGenericAllocationHandle(handle)
+
+    def _create_exportable(self, size: int, prop: properties.Property, bank: Bank) -> Result:
+        """Allocate memory with a file of its own, which costs a file descriptor where there are bytes."""
+        with self._lock:
+            file = self._backing.file(bank.location, size) if bank.has_room(size) else None
+            if file is None:
+                return EXHAUSTED_1
+            bank.adopt(file)
+            file.holders = 1
+            handle = next(self._handles)
+            self._allocations[handle] = Allocation(handle, size, prop, bank, 0, file)
+        if self.poison is not None:
+            file.fill(self.poison)
         return SUCCESS, cuda.CUmemGenericAllocationHandle(handle)
 
     def _judge(self, raw: bytes) -> tuple[properties.Property, Any]:
@@ -71,13 +88,11 @@ class AllocationCalls(ContextCalls):
                 return INVALID[0]
             if prop.handle_types & properties.FABRIC:
                 return NOT_PERMITTED
-            if prop.handle_types:
-                return NOT_SUPPORTED
             return self._devices[ordinal]
         if kind == properties.HOST and not prop.handle_types:
             return self._host
         if kind == properties.HOST_NUMA and ordinal == 0:
-            return NOT_SUPPORTED if prop.handle_types else self._host
+            return NOT_PERMITTED if prop.handle_types & properties.FABRIC else self._host
         return INVALID[0]
 
     def cuMemRelease(self, handle: Any) -> Result:
@@ -96,7 +111,11 @@ class AllocationCalls(ContextCalls):
     def _drop(self, allocation: Allocation) -> None:
         """Give back the memory of an allocation that nobody holds any more."""
         del self._allocations[allocation.handle]
-        allocation.bank.give(allocation.offset, allocation.size)
+        if allocation.store.__class__ is SharedFile:
+            self._read_only -= not allocation.writable
+            allocation.bank.let_go(allocation.store)
+        else:
+            allocation.bank.give(allocation.offset, allocation.size)
 
     def _stale(self, call: str, handle: int) -> Result:
         """Refuse a handle that names nothing, and say so: a real driver may crash."""

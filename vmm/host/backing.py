@@ -6,7 +6,11 @@ GPU of any size can be replayed anywhere.
 
 from __future__ import annotations
 
+import os
 from typing import Protocol
+
+from .properties import Location
+from .shared_file import SharedFile
 
 ADDRESS_LIMIT = 1 << 47
 """How many bytes of addresses a process can have reserved at once."""
@@ -35,6 +39,10 @@ class Backing(Protocol):
     """Addresses, and what may be done with them."""
 
     name: str
+    owned: set[int]
+
+    def file(self, location: Location, size: int) -> SharedFile | None:
+        """Memory with a file of its own; None where the system refuses."""
 
     def store(self, name: str) -> Store:
         """A new, empty store."""
@@ -91,8 +99,13 @@ class NoBacking:
     name = "none"
 
     def __init__(self) -> None:
+        self.owned: set[int] = set()
         self._lowest = self._next = 1 << 44
         self._total = 0
+
+    def file(self, location: Location, size: int) -> SharedFile | None:
+        """A file without bytes, which is made when it is exported."""
+        return SharedFile(location, size, self.owned, real=False)
 
     def store(self, name: str) -> Store:  # noqa: ARG002
         """A store without bytes."""
@@ -126,4 +139,6 @@ class NoBacking:
         """Nothing to do."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Close the descriptors of files."""
+        while self.owned:
+            os.close(self.owned.pop())

@@ -30,6 +30,7 @@ _KNOWN = {
     "WARP_SIZE": 32,
     "UNIFIED_ADDRESSING": 1,
     "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED": 1,
+    "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED": 1,
     "HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED": 1,
     "HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED": 1,
     "MULTIPROCESSOR_COUNT": os.cpu_count() or 1,
@@ -192,4 +193,7 @@ class ContextCalls(DeviceCalls):
         current = self._current()
         if current is None:
             return NO_CONTEXT_2
+        if current.bank.files:
+            with self._lock:
+                current.bank.reap()
         return SUCCESS, current.bank.free, current.bank.total

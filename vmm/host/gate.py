@@ -24,6 +24,7 @@ OUTPUTS = {
     "cuMemRelease": 0, "cuMemMap": 0, "cuMemUnmap": 0, "cuMemSetAccess": 0, "cuMemGetAccess": 1,
     "cuMemRetainAllocationHandle": 1, "cuMemGetAllocationPropertiesFromHandle": 1, "cuMemGetInfo": 2,
     "cuMemExportToShareableHandle": 1, "cuMemImportFromShareableHandle": 1, "cuMemGetHandleForAddressRange": 1,
+    "cuIpcGetMemHandle": 1, "cuIpcOpenMemHandle": 1, "cuIpcCloseMemHandle": 0,
     "cuPointerGetAttribute": 1, "cuPointerGetAttributes": 1, "cuMemGetAddressRange": 2,
     "cuMemAlloc": 1, "cuMemFree": 0, "cuMemHostAlloc": 1, "cuMemAllocHost": 1, "cuMemFreeHost": 0,
     "cuMemcpy": 0, "cuMemcpyHtoD": 0, "cuMemcpyDtoH": 0, "cuMemcpyDtoD": 0, "cuMemcpyAsync": 0,

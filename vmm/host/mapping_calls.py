@@ -18,6 +18,7 @@ from .results import (
     INVALID,
     INVALID_1,
     INVALID_DEVICE,
+    NOT_PERMITTED,
     NOT_SUPPORTED,
     OK,
     PEER_ACCESS_UNSUPPORTED,
@@ -71,7 +72,7 @@ class MappingCalls(AllocationCalls):
             mapping = self._space.enter(ptr, ptr + size, allocation)
             if mapping is None:
                 return self._refuse(ptr)
-            if not allocation.bank.store.map(ptr, size, allocation.offset):
+            if not allocation.store.map(ptr, size, allocation.offset):
                 self._space.leave(mapping)
                 return EXHAUSTED
             allocation.maps += 1
@@ -121,6 +122,8 @@ class MappingCalls(AllocationCalls):
                     if status is not None:
                         return (status,)
                 tables.append(table if old is table or old is NO_ACCESS else table.over(old))
+            if self._read_only and table.permission > properties.READ and not all(m.allocation.writable for m in found):
+                return (NOT_PERMITTED,)
             if not self._protect(found, tables):
                 return EXHAUSTED
             for mapping, merged in zip(found, tables):  # noqa: B905 - strict costs a third of the call

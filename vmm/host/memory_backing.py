@@ -7,6 +7,7 @@ is taken then, and punched out at the last release; mapping is mmap over the res
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable
 
@@ -14,7 +15,9 @@ from ..sizes import format_size
 from . import libc
 from .backing import ADDRESS_LIMIT
 from .headroom import Headroom
+from .properties import Location
 from .results import log
+from .shared_file import SharedFile
 from .spans import FreeSpans
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -77,9 +80,24 @@ class MemoryBacking:
     name = "memory"
 
     def __init__(self) -> None:
+        self.owned: set[int] = set()
         self._reserved: dict[int, int] = {}
         self._headroom = Headroom()
         self._closers: list[Callable[[], None]] = []
+
+    def file(self, location: Location, size: int) -> SharedFile | None:
+        """A new memory file with its memory."""
+        made = SharedFile(location, size, self.owned, real=True)
+        if not self._headroom.allows(size):
+            _refused(f"{format_size(size)} of memory", "the machine has not that much left; lower memory=")
+            return None
+        try:
+            made.make()
+        except OSError as error:
+            remedy = "raise the limit of open files (ulimit -n), or create memory that is not exportable"
+            _refused("a memory file", f"{error}; {remedy}" if error.errno == errno.EMFILE else str(error))
+            return None
+        return made
 
     def store(self, name: str) -> MemoryStore:
         """A new memory file."""
@@ -145,3 +163,5 @@ class MemoryBacking:
             libc.unreserve(*self._reserved.popitem())
         while self._closers:
             self._closers.pop()()
+        while self.owned:
+            os.close(self.owned.pop())

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from .backing import Store
 from .properties import Location, Property
+from .shared_file import SharedFile
 
 
 class Bank:
     """The physical memory of one device, or of the host; ``total`` is None where only the machine limits it."""
 
-    __slots__ = ("location", "store", "total", "used")
+    __slots__ = ("files", "location", "store", "total", "used")
 
     def __init__(self, location: Location, total: int | None, store: Store) -> None:
         self.location, self.total, self.store = location, total, store
         self.used = 0
+        self.files: set[SharedFile] = set()
 
     @property
     def free(self) -> int:
-        """Bytes that can still be allocated, where there is a total."""
-        return 0 if self.total is None else self.total - self.used
+        """Bytes that can still be allocated, where there is a total; memory that was imported may go beyond it."""
+        return 0 if self.total is None else max(0, self.total - self.used)
 
     def take(self, size: int) -> int | None:
         """Allocate ``size`` bytes and return their offset in the store; None where there are not that many."""
-        if self.total is not None and self.used + size > self.total:
+        if self.total is not None and self.used + size > self.total and not self._reaped(size):
             return None
         offset = self.store.allocate(size)
         if offset is not None:
@@ -34,12 +36,47 @@ class Bank:
         self.store.release(offset, size)
         self.used -= size
 
+    # -- memory with a file of its own ---------------------------------------------------------------------------
+
+    def has_room(self, size: int) -> bool:
+        """Whether ``size`` bytes more can be allocated."""
+        return self.total is None or self.used + size <= self.total or self._reaped(size)
+
+    def adopt(self, file: SharedFile) -> None:
+        """Count a file's memory, once."""
+        if file not in self.files:
+            self.files.add(file)
+            self.used += file.size
+
+    def let_go(self, file: SharedFile) -> None:
+        """One allocation less holds a file. Its memory counts until this process has no descriptor of it either."""
+        file.holders -= 1
+        if not file.holders:
+            file.close()
+            self.reap()
+
+    def reap(self) -> None:
+        """Count no more what nobody in this process holds."""
+        for file in [f for f in self.files if not f.holders and not f.is_open_elsewhere()]:
+            self.files.remove(file)
+            self.used -= file.size
+
+    def _reaped(self, size: int) -> bool:
+        self.reap()
+        return self.total is None or self.used + size <= self.total
+
 
 class Allocation:
-    """What a handle names. It lives while somebody holds a reference or it is mapped anywhere."""
+    """What a handle names. It lives while somebody holds a reference or it is mapped anywhere.
 
-    __slots__ = ("bank", "handle", "maps", "offset", "prop", "refs", "size")
+    ``store`` and ``offset`` say where its bytes are; ``writable`` is False where it came from a read-only descriptor.
+    """
 
-    def __init__(self, handle: int, size: int, prop: Property, bank: Bank, offset: int) -> None:
+    __slots__ = ("bank", "handle", "maps", "offset", "prop", "refs", "size", "store", "writable")
+
+    def __init__(
+        self, handle: int, size: int, prop: Property, bank: Bank, offset: int, store: Store | SharedFile
+    ) -> None:
         self.handle, self.size, self.prop, self.bank, self.offset = handle, size, prop, bank, offset
-        self.refs, self.maps = 1, 0
+        self.store = store
+        self.refs, self.maps, self.writable = 1, 0, True

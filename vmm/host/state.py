@@ -83,6 +83,7 @@ class HostState:
             Bank((DEVICE, ordinal), total, self._backing.store(f"vmm-device-{ordinal}")) for ordinal in range(devices)
         ]
         self._allocations: dict[int, Allocation] = {}
+        self._read_only = 0  # allocations from descriptors that allow no writing
         self._contexts = [Context(next(_IDENTITIES), bank) for bank in self._devices]
         self._thread = ThreadStack()
         self._identities = _IDENTITIES
@@ -112,7 +113,9 @@ class HostState:
 
     def committed_bytes(self, device: int = 0) -> int | None:
         """Bytes that the operating system counts for a device's memory; None with backing "none"."""
-        return self._devices[device].store.committed()
+        bank = self._devices[device]
+        bytes_of_store = bank.store.committed()
+        return None if bytes_of_store is None else bytes_of_store + sum(file.committed() for file in bank.files)
 
     def __repr__(self) -> str:
         memory = sizes.format_size(self._devices[0].total or 0)

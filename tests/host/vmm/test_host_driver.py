@@ -105,8 +105,6 @@ def test_some_questions_need_no_init():
 @pytest.mark.parametrize(
     "call",
     [
-        "cuMemExportToShareableHandle",
-        "cuMemImportFromShareableHandle",
         "cuMemGetHandleForAddressRange",
         "cuMemMapArrayAsync",
         "cuMulticastCreate",
@@ -118,16 +116,10 @@ def test_what_is_not_there_says_so(api, call):
     assert getattr(api, call)(0, 0, 0) == (cuda.CUresult.CUDA_ERROR_NOT_SUPPORTED, *(None,) * OUTPUTS[call])
 
 
-def test_an_exportable_allocation_is_not_supported_yet(api):
-    driver = Driver(api, "host")
-    with pytest.raises(Exception, match="NOT_SUPPORTED"):
-        driver.create(0, UNIT, exportable=True)
-    assert api.live().total == 0
-
-
 def test_its_attributes_claim_no_more_than_it_can(api):
-    """No export, no fabric, no multicast, no compression: what programs ask before they use them."""
-    for attribute in (103, 104, 105, 107, 110, 128, 132):
+    """Descriptors, but no fabric, no multicast, no compression: what programs ask before they use them."""
+    assert api.cuDeviceGetAttribute(cuda.CUdevice_attribute(103), 0)[1] == 1
+    for attribute in (104, 105, 107, 110, 128, 132):
         assert api.cuDeviceGetAttribute(cuda.CUdevice_attribute(attribute), 0)[1] == 0
     assert int(api.cuDeviceGetAttribute(100_000, 0)[0]) == 1
 

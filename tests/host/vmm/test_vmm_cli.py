@@ -49,7 +49,7 @@ def test_info_lists_what_the_device_has(capsys):
     assert device["memory_total_bytes"] == device["memory_free_bytes"] == 1 << 30
     assert device["virtual_memory_management"] is True
     assert device["granularity_minimum_bytes"] == device["granularity_recommended_bytes"] == UNIT
-    assert (device["handle_types"], device["peer_access"]) == ([], [])
+    assert (device["handle_types"], device["peer_access"]) == (["posix_file_descriptor"], [])
     text = output(capsys, "info", "--memory", "1 GiB")
     assert "granularity minimum        2 MiB" in text
     assert "virtual memory management  yes" in text
