@@ -139,7 +139,7 @@ def fail_inside_the_context():
 def test_an_error_inside_leaves_the_context_as_it_was_and_close_releases_it(stub):
     current, calls = stub(fail_inside_the_context)
     assert current == 0
-    assert len(calls.of("cuDevicePrimaryCtxRelease")) == 1
+    assert calls.names()[-2:] == ["cuDevicePrimaryCtxRelease", "cuCtxGetCurrent"]  # by close, not by the end
 
 
 def drop_a_device():

@@ -27,15 +27,11 @@ def compiler() -> list[str]:
     pytest.skip("no C compiler for the stub libcuda: install gcc or clang, or: python -m pip install ziglang")
 
 
-def library(folder: Path) -> Path:
-    """Build libcuda.so.1 in ``folder``."""
+def library(folder: Path, *options: str) -> Path:
+    """Build libcuda.so.1 in ``folder``; the test fails with what the compiler says."""
     made = folder / "libcuda.so.1"
-    run("-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1", "-o", str(made))
-    return made
-
-
-def run(*options: str) -> None:
-    """Compile all sources with ``options``; the test fails with what the compiler says."""
-    command = [*compiler(), "-std=gnu11", "-O1", *options, *map(str, SOURCES)]
+    command = [*compiler(), "-std=gnu11", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1", *options]
+    command += ["-o", str(made), *map(str, SOURCES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, f"{shlex.join(command)}:\n{done.stderr[:2000]}"
+    return made

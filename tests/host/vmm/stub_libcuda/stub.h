@@ -41,6 +41,9 @@ typedef struct {
     CUmemLocation location;
     int flags;
 } CUmemAccessDesc;
+typedef struct {
+    char reserved[64];
+} CUipcMemHandle;
 #endif
 
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "the struct that the driver reads");
