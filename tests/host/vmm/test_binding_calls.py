@@ -6,6 +6,8 @@ What they must be is in the driver API's reference: the order of the arguments, 
 import ctypes
 import struct
 
+import pytest
+
 import vmm
 from vmm.driver import open_driver
 
@@ -184,6 +186,47 @@ def test_events_and_streams(stub):
     assert [(call.args, call.code) for call in calls.of("cuEventQuery")] == [(u64(event), 600), (u64(event), 0)]
     assert calls.args("cuStreamSynchronize") == [u64(STREAM), u64(0)]
     assert calls.args("cuEventDestroy") == [u64(event)]
+
+
+def share_memory():
+    driver = open_driver("cuda")
+    base, handle = driver.reserve(UNIT), driver.create(0, UNIT, exportable=True)
+    driver.map(base, UNIT, handle)
+    descriptor = driver.export_descriptor(handle)
+    handles = handle, driver.retain(base), driver.import_descriptor(descriptor)
+    driver.unmap(base, UNIT)
+    for each in handles:
+        driver.release(each)
+    driver.free(base, UNIT)
+    return base, handles, descriptor
+
+
+def test_a_descriptor_is_exported_as_an_int_and_imported_by_value(stub):
+    (base, handles, descriptor), calls = stub(share_memory)
+    assert len(set(handles)) == 1  # one allocation, three references
+    assert calls.of("cuMemExportToShareableHandle")[0].out == descriptor
+    assert calls.args("cuMemExportToShareableHandle") == [(*u64(handles[0]), *i32(1), *u64(0))]
+    assert calls.args("cuMemImportFromShareableHandle") == [(*u64(descriptor), *i32(1))]
+    assert calls.args("cuMemRetainAllocationHandle") == [u64(base)]
+    assert calls.args("cuMemRelease") == [u64(handles[0])] * 3
+
+
+def ask_for_legacy_handles():
+    with vmm.Device(0, driver="cuda") as device, vmm.GrowableRange(device, UNIT) as memory:
+        memory.commit([0])
+        with device.current():
+            plain = device.driver.alloc(4096)
+            handle = device.driver.legacy_ipc_handle(plain)
+            device.driver.alloc_free(plain)
+        with pytest.raises(vmm.DriverError, match="mapped memory has no legacy handle"):
+            device.driver.legacy_ipc_handle(memory.base)
+        return handle, plain, memory.base
+
+
+def test_a_legacy_handle_is_64_bytes_and_only_plain_memory_has_one(stub):
+    (handle, plain, base), calls = stub(ask_for_legacy_handles)
+    assert handle == b"\x5a" * 64
+    assert calls.args("cuIpcGetMemHandle") == [u64(plain), u64(base)]
 
 
 def describe_memory():
