@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels_cu import launch
+from vmm import RangeError
 
 from .block_table import Slots, batch_lengths, batch_tables
 from .layout import K, V
@@ -26,8 +27,12 @@ def append(pool: KVPool, layer: int, key: Array, value: Array, slots: Slots, *, 
     """Write K and V of T new tokens of one layer to the slots that ``Sequence.append`` returned.
 
     ``key`` and ``value`` [T, Hkv, D] of the pool's dtype; ``slots`` int64 [T], those of several sequences one after the
-    other. Raises kernels_cu.LaunchError for arrays that do not fit.
+    other; a token whose slot is negative is skipped. Raises RangeError for a layer or a slot that the pool does not
+    have, kernels_cu.LaunchError for arrays that do not fit.
     """
+    end = pool.block_pool.rows.blocks * pool.layout.block_size
+    if isinstance(slots, np.ndarray) and slots.size and slots.max() >= end:
+        raise RangeError(f"slot {slots.max()} is not there; the pool has slots 0 to {end - 1}")
     launch.append_kv(pool.device, pool.kv(layer), key, value, np.asarray(slots, like=key), stream=stream)
 
 
@@ -42,8 +47,14 @@ def decode(
 ) -> Array:
     """Attention of one query token of each sequence over all its tokens: ``query`` and the result [B, Hq, D].
 
-    Hq is a multiple of Hkv; ``scale`` is 1 / sqrt(D) if None. Raises kernels_cu.LaunchError for arrays that do not fit.
+    Hq is a multiple of Hkv; ``scale`` is 1 / sqrt(D) if None. A sequence without tokens gives zeros. Raises RangeError
+    for a layer that the pool does not have, ClosedError for a freed sequence, ValueError for one of another pool or a
+    ``query`` with other rows than sequences, kernels_cu.LaunchError for arrays that do not fit.
     """
+    for sequence in sequences:
+        sequence.check_in(pool)
+    if len(query) != len(sequences):
+        raise ValueError(f"query has {len(query)} rows for {len(sequences)} sequences; give one row a sequence")
     tables = np.asarray(batch_tables([sequence.table for sequence in sequences]), like=query)
     lengths = np.asarray(batch_lengths([sequence.length for sequence in sequences]), like=query)
     out = np.empty_like(query)
@@ -52,7 +63,13 @@ def decode(
 
 
 def gather(pool: KVPool, layer: int, sequence: Sequence) -> tuple[Array, Array]:
-    """Copies of a sequence's K and V of one layer, [L, Hkv, D] each, when the device's work is done."""
+    """Copies of a sequence's K and V of one layer, [L, Hkv, D] each, when the device's work is done.
+
+    Raises RangeError for a layer that the pool does not have, ClosedError for a freed sequence, ValueError for one of
+    another pool.
+    """
+    sequence.check_in(pool)
+    pool.layout.plane(layer)
     pool.device.synchronize()
     return _gather(pool, layer, sequence, K), _gather(pool, layer, sequence, V)
 

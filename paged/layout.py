@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels_cu import PagedKV
+from vmm import RangeError
 
 from .rows import Rows
 from .spec import KVSpec
@@ -42,6 +43,9 @@ class KVLayout:
     chunk: int = 2 << 20
 
     def __post_init__(self) -> None:
+        if not isinstance(self.spec, KVSpec):
+            kind = type(self.spec).__name__
+            raise ValueError(f"a layout takes one KVSpec, not {kind}; a model has them in model(...).groups")
         if not 1 <= self.block_size <= 256:
             raise ValueError(f"block_size must be 1 to 256 tokens, not {self.block_size}")
         if self.order not in ORDERS:
@@ -104,7 +108,8 @@ class KVLayout:
     # -- addresses ----------------------------------------------------------------------------------------------
 
     def plane(self, layer: int) -> int:
-        """The plane that a layer lies in."""
+        """The plane that a layer lies in. Raises RangeError for a layer that is not there."""
+        _check_place("layer", layer, self.spec.layers)
         return 0 if self.order == "block" else layer
 
     def component_offset(self, layer: int, component: int) -> int:
@@ -135,7 +140,18 @@ class KVLayout:
         slot: int = 0,
         d: int = 0,
     ) -> int:
-        """The address of one number of K or V in a pool of ``blocks`` at ``base``."""
+        """The address of one number of K or V in a pool of ``blocks`` at ``base``.
+
+        Raises RangeError for a block, layer, component, head, slot or d that is not there: its address would be some
+        other token's.
+        """
+        spec = self.spec
+        _check_place("block", block, blocks)
+        _check_place("layer", layer, spec.layers)
+        _check_place("component", component, spec.components)
+        _check_place("head", head, spec.kv_heads)
+        _check_place("slot", slot, self.block_size)
+        _check_place("d", d, spec.head_dim)
         start = base + self.plane(layer) * self.plane_stride(blocks) + block * self.block_stride
         inner = self.inner(component, head, slot, d) * self.spec.element_bytes
         return start + self.component_offset(layer, component) + inner
@@ -171,3 +187,8 @@ class KVLayout:
             head_stride=head_stride,
             slot_stride=slot_stride,
         )
+
+
+def _check_place(name: str, value: int, count: int) -> None:
+    if not 0 <= value < count:
+        raise RangeError(f"{name} {value} is not there; the pool has {name} 0 to {count - 1}")

@@ -72,6 +72,12 @@ class Sequence:
         self.pool.forget(self)
         self.end()
 
+    def check_in(self, pool: KVPool) -> None:
+        """Raise ClosedError if the sequence was freed, ValueError if it is another pool's."""
+        self._check_open()
+        if self.pool is not pool:
+            raise ValueError(f"a sequence of {self.pool.range.name!r} was given to {pool.range.name!r}, another pool")
+
     def end(self) -> None:
         """Forget the blocks without giving them back: ``KVPool.close`` has taken the memory of all."""
         self._open, self.table, self.length = False, [], 0
