@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from .cache import cache_folder
 from .errors import CompileError, CompilerMissingError
 
 FLAGS = (
@@ -30,6 +31,8 @@ FLAGS = (
 )
 OLDEST = {"__clang_major__": 15, "__GNUC__": 12}
 """The first versions with _Float16 in C++."""
+LONGEST_RUN_S = 300
+"""Seconds after which a compiler is given up; the slowest seen took one minute, when zig built its C++ library."""
 _NAMES = {"__clang_major__": "clang", "__GNUC__": "g++"}
 
 
@@ -49,8 +52,7 @@ class Compiler:
         """Compile. Raises CompileError with the first line that the compiler has to say about ``what``."""
         done = _run([*self.command, *FLAGS, *arguments])
         if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-            raise CompileError(f"{self.name} could not compile {what}: {lines[0] if lines else 'it gave no reason'}")
+            raise CompileError(f"{self.name} could not compile {what}: {first_error(done)}")
 
 
 def find_compiler() -> Compiler:
@@ -65,11 +67,13 @@ def find_compiler() -> Compiler:
 def _find_compiler(chosen: str, path: str) -> Compiler:  # noqa: ARG001 - a part of the cache's key
     refused: list[str] = []
     for command in _candidates(chosen):
-        identity = _identify(command)
-        if reason := _too_old(identity):
+        probe = _run([*command, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
+        if probe.returncode:
+            refused.append(f"{shlex.join(command)} did not run: {first_error(probe)}")
+        elif reason := _too_old(probe.stdout):
             refused.append(f"{shlex.join(command)} is {reason}")
         else:
-            return Compiler(command, identity)
+            return Compiler(command, probe.stdout)  # every macro that it defines with our flags
     raise CompilerMissingError(_missing(chosen, refused))
 
 
@@ -94,10 +98,10 @@ def zig_command() -> tuple[str, ...]:
     return (sys.executable, "-m", "ziglang", "c++", "-nostdlib++")
 
 
-def _identify(command: Sequence[str]) -> str:
-    """Every macro that the compiler defines with our flags; empty if it does not run."""
-    done = _run([*command, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
-    return done.stdout if done.returncode == 0 else ""
+def first_error(done: subprocess.CompletedProcess[str]) -> str:
+    """The first line that a compiler which failed has to say about it."""
+    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+    return lines[0].strip() if lines else f"it gave no reason (exit status {done.returncode})"
 
 
 def _too_old(identity: str) -> str:
@@ -118,7 +122,21 @@ def _missing(chosen: str, refused: Sequence[str]) -> str:
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "LC_ALL": "C"}
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
+    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache_folder() / "zig"))  # zig finds none where HOME is not set
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            env=environment,
+            timeout=LONGEST_RUN_S,
+        )
+    except subprocess.TimeoutExpired:
+        remedy = "set PAGEWALK_CACHE to a writable folder, or CXX to another compiler"
+        reason = f"error: no answer in {LONGEST_RUN_S} s; {remedy}"
+        return subprocess.CompletedProcess(command, 1, "", reason)
 
 
 def write_source(folder: Path, name: str, text: str) -> Path:

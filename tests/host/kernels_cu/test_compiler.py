@@ -57,7 +57,8 @@ def test_the_first_that_is_new_enough_is_taken(tools):
     [
         ("#define __GNUC__ 11\\n", 0, "g\\+\\+ is g\\+\\+ 11, 12 is needed; install g\\+\\+ 12 or clang 15 or newer"),
         ("#define __GNUC__ 4\\n#define __clang_major__ 14\\n", 0, "is clang 14, 15 is needed"),
-        ("", 1, "is not a C\\+\\+ compiler that runs"),
+        ("", 1, "did not run: it gave no reason \\(exit status 1\\)"),
+        ("", 0, "is not a C\\+\\+ compiler that runs"),
     ],
 )
 def test_what_is_too_old_is_named(tools, macros, status, text):
@@ -95,6 +96,27 @@ def test_ziglang_is_the_last_resort(tools, monkeypatch):
     compilers._find_compiler.cache_clear()
     tools("g++", "#define __GNUC__ 12\\n")
     assert find_compiler().command[0].endswith("g++")
+
+
+def test_a_compiler_that_never_answers_is_given_up(tmp_path, monkeypatch):
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CXX", str(slow))
+    monkeypatch.setattr(compilers, "LONGEST_RUN_S", 0.2)
+    with pytest.raises(CompilerMissingError, match=r"slow did not run: error: no answer in 0\.2 s; set PAGEWALK_CACHE"):
+        find_compiler()
+
+
+def test_zig_is_told_where_to_keep_its_files(tmp_path, monkeypatch):
+    teller = tmp_path / "teller"
+    teller.write_text('#!/bin/sh\necho "error: $ZIG_GLOBAL_CACHE_DIR" >&2\nexit 1\n')
+    teller.chmod(0o755)
+    monkeypatch.setenv("CXX", str(teller))
+    monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path / "kept"))
+    monkeypatch.delenv("ZIG_GLOBAL_CACHE_DIR", raising=False)
+    with pytest.raises(CompilerMissingError, match=rf"teller did not run: error: {tmp_path}/kept/zig;"):
+        find_compiler()
 
 
 @pytest.mark.usefixtures("target")
