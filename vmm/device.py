@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .driver import Driver, error_of, open_driver
+from .driver import ILLEGAL_ADDRESS, Driver, error_of, open_driver
 from .errors import ClosedError, DriverError, RangeError
 from .sizes import format_size
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
-_ILLEGAL_ADDRESS = 700
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,7 @@ class Device:
         self.granularity = self.driver.granularity(ordinal)
         self._context = self.driver.context_retain(ordinal)
         self._in_flight: list[tuple[int, object]] = []
+        self._lost = False  # a fault was reported
         self._finalizer = weakref.finalize(self, _release_context, self.driver, ordinal)
 
     def __repr__(self) -> str:
@@ -88,14 +88,30 @@ class Device:
             return MemoryInfo(*self.driver.memory_info())
 
     def synchronize(self) -> None:
-        """Wait for all work of this device."""
+        """Wait for all work of this device.
+
+        Raises DriverError for a fault, once: after it no work is left, and owners can still give back what they have.
+        """
+        reported = self._lost
         with self.current():
-            self.driver.synchronize()
+            try:
+                self.driver.synchronize()
+            except DriverError as error:
+                self._lost |= error.code == ILLEGAL_ADDRESS
+                if error.code != ILLEGAL_ADDRESS or not reported:
+                    raise
         self._drop_finished()
 
     def submit(self, stream: int, call: Callable[[], None], keepalive: object) -> None:
-        """Run ``call``, which queues work on ``stream``, and keep ``keepalive`` until that work has completed."""
+        """Run ``call``, which queues work on ``stream``, and keep ``keepalive`` until that work has completed.
+
+        A software driver has streams that take ``call`` itself, and may run it later.
+        """
+        take = getattr(self.driver.api, "submit", None)
         with self.current():
+            if take is not None:
+                take(stream, call, keepalive)
+                return
             self._drop_finished()
             call()
             event = self.driver.event_record(stream)
@@ -106,12 +122,16 @@ class Device:
 
     def fault(self, address: int, write: bool) -> Exception:
         """The error for a kernel's access to an address that it must not touch, with all that is known about it."""
+        self._lost = True
         explain = getattr(self.driver.api, "explain", None)
-        known = f"{'write' if write else 'read'} of {address:#x}" + (f": {explain(address)}" if explain else "")
-        return error_of("cuLaunchKernel", _ILLEGAL_ADDRESS, (), known)
+        if explain is None:
+            return error_of("cuLaunchKernel", ILLEGAL_ADDRESS, (), self.driver.known_about(ILLEGAL_ADDRESS))
+        name = self.driver.name_of(address)
+        known = f"{'write' if write else 'read'} of {address:#x}: {explain(address)}"
+        return error_of("cuLaunchKernel", ILLEGAL_ADDRESS, (), f"{name}: {known}" if name else known)
 
     def close(self) -> None:
-        """Release the primary context. Closing twice does nothing."""
+        """Wait for all work and release the primary context. Closing twice does nothing."""
         if self._finalizer.alive:
             try:
                 self.synchronize()

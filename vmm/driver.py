@@ -11,8 +11,10 @@ import ctypes
 import enum
 import os
 import warnings
+import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from cuda.bindings import driver as cuda
 
@@ -23,6 +25,10 @@ VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_M
 """The attribute that says whether a device has the virtual memory calls."""
 _NO_TIMING = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
 _NO_DEVICE = int(cuda.CUresult.CUDA_ERROR_NO_DEVICE)
+ILLEGAL_ADDRESS = int(cuda.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS)
+"""The status of work that touched memory without the right to; the context is lost then."""
+_INVALID_VALUE = int(cuda.CUresult.CUDA_ERROR_INVALID_VALUE)
+_KEPT_UNMAPS = 8
 _DESCRIPTOR = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 _NOT_READY = int(cuda.CUresult.CUDA_ERROR_NOT_READY)
 
@@ -67,6 +73,15 @@ def error_of(call: str, code: int, call_args: tuple[object, ...] = (), hint: str
     return error
 
 
+class NamedRange(Protocol):
+    """A range of addresses in chunks, by which an error names an address."""
+
+    name: str
+    base: int
+    reserved: int
+    chunk_size: int
+
+
 class Driver:
     """Thin calls over ``api``; all of them raise DriverError or OutOfMemoryError when the driver refuses.
 
@@ -78,12 +93,46 @@ class Driver:
         self.api = Bindings(api) if api is cuda else api
         self.name = name
         self.backing: str = getattr(api, "backing", "device")
+        self.ranges: weakref.WeakSet[NamedRange] = weakref.WeakSet()
+        self._unmaps: deque[tuple[int, int]] = deque(maxlen=_KEPT_UNMAPS)
         self._properties: dict[tuple[int, bool], Any] = {}
         self._grants: dict[tuple[tuple[int, Access], ...], list[Any]] = {}
         check("cuInit", self.api.cuInit(0), 0)
 
     def __repr__(self) -> str:
         return f"Driver({self.name}, backing {self.backing})"
+
+    # -- faults -------------------------------------------------------------------------------------------------
+
+    def _check(self, call: str, result: tuple[Any, ...], *call_args: object) -> Any:
+        """As ``check``, for calls that touch memory or wait for work that does: the error says what is known."""
+        status = int(result[0])
+        touched = status == _INVALID_VALUE and call.startswith(("cuMemcpy", "cuMemset"))
+        if touched or status == ILLEGAL_ADDRESS:
+            raise error_of(call, status, call_args, self.known_about(status))
+        return check(call, result, *call_args)
+
+    def known_about(self, status: int) -> str:
+        """What is known about memory that was touched without the right to, after a call that answered ``status``.
+
+        The host driver knows all of it; a GPU does not even give the address, and the latest unmaps are the suspects.
+        """
+        ask = getattr(self.api, "diagnosis", None)
+        if ask is not None:
+            touch = ask(status)
+            name = self.name_of(getattr(touch, "address", 0))
+            return f"{name}: {touch}" if name else str(touch)
+        if status != ILLEGAL_ADDRESS:
+            return ""
+        recent = ", ".join(f"{address:#x} + {size:#x}" for address, size in reversed(self._unmaps))
+        return f"a kernel or copy touched memory that is not there; the latest unmaps, last first: {recent or 'none'}"
+
+    def name_of(self, address: int) -> str:
+        """The range of ``ranges`` and the chunk in it that ``address`` lies in; empty where it lies in none."""
+        for found in list(self.ranges):
+            if found.base <= address < found.base + found.reserved:
+                return f"range {found.name!r}, chunk {(address - found.base) // found.chunk_size}"
+        return ""
 
     # -- devices ------------------------------------------------------------------------------------------------
 
@@ -147,7 +196,7 @@ class Driver:
 
     def synchronize(self) -> None:
         """Wait for all work of the current context."""
-        check("cuCtxSynchronize", self.api.cuCtxSynchronize())
+        self._check("cuCtxSynchronize", self.api.cuCtxSynchronize())
 
     # -- addresses and physical memory --------------------------------------------------------------------------
 
@@ -204,6 +253,7 @@ class Driver:
     def unmap(self, address: int, size: int) -> None:
         """Unmap one or several whole, adjacent mappings. Does not wait for work that uses them."""
         check("cuMemUnmap", self.api.cuMemUnmap(address, size), address, size)
+        self._unmaps.append((address, size))
 
     def set_access(self, address: int, size: int, grants: Sequence[tuple[int, Access]]) -> None:
         """Set what each (device, access) pair may do with whole, adjacent mappings."""
@@ -223,7 +273,7 @@ class Driver:
 
     def memory_info(self) -> tuple[int, int]:
         """(free, total) bytes of the current context's device."""
-        free, total = check("cuMemGetInfo", self.api.cuMemGetInfo())
+        free, total = self._check("cuMemGetInfo", self.api.cuMemGetInfo())
         return int(free), int(total)
 
     def _property(self, device: int, exportable: bool) -> Any:
@@ -236,7 +286,7 @@ class Driver:
 
     def alloc(self, size: int) -> int:
         """Allocate plain device memory (cuMemAlloc) in the current context."""
-        return int(check("cuMemAlloc", self.api.cuMemAlloc(size), size))
+        return int(self._check("cuMemAlloc", self.api.cuMemAlloc(size), size))
 
     def alloc_free(self, address: int) -> None:
         """Free plain device memory."""
@@ -244,7 +294,7 @@ class Driver:
 
     def host_alloc(self, size: int) -> int:
         """Allocate pinned host memory in the current context; the address is valid on both sides."""
-        return int(check("cuMemHostAlloc", self.api.cuMemHostAlloc(size, 0), size))
+        return int(self._check("cuMemHostAlloc", self.api.cuMemHostAlloc(size, 0), size))
 
     def host_free(self, address: int) -> None:
         """Free pinned host memory."""
@@ -261,20 +311,20 @@ class Driver:
     def copy_async(self, target: int, source: int, size: int, stream: int = 0) -> None:
         """Copy between device addresses in the order of ``stream``."""
         result = self.api.cuMemcpyDtoDAsync(target, source, size, stream)
-        check("cuMemcpyDtoDAsync", result, target, source, size, stream)
+        self._check("cuMemcpyDtoDAsync", result, target, source, size, stream)
 
     def copy_in(self, target: int, source: Any, size: int) -> None:
         """Copy ``size`` bytes from a host buffer or address to the device, and wait."""
-        check("cuMemcpyHtoD", self.api.cuMemcpyHtoD(target, source, size), target, "host", size)
+        self._check("cuMemcpyHtoD", self.api.cuMemcpyHtoD(target, source, size), target, "host", size)
 
     def copy_out(self, target: Any, source: int, size: int) -> None:
         """Copy ``size`` bytes from the device to a host buffer or address, and wait."""
-        check("cuMemcpyDtoH", self.api.cuMemcpyDtoH(target, source, size), "host", source, size)
+        self._check("cuMemcpyDtoH", self.api.cuMemcpyDtoH(target, source, size), "host", source, size)
 
     def fill_async(self, address: int, byte: int, size: int, stream: int = 0) -> None:
         """Set ``size`` bytes to ``byte`` in the order of ``stream``."""
         result = self.api.cuMemsetD8Async(address, byte, size, stream)
-        check("cuMemsetD8Async", result, address, byte, size, stream)
+        self._check("cuMemsetD8Async", result, address, byte, size, stream)
 
     def event_record(self, stream: int) -> int:
         """Create an event that completes when the work now in ``stream`` has; the caller destroys it."""
@@ -282,14 +332,14 @@ class Driver:
         status = self.api.cuEventRecord(event, stream)[0]
         if status:
             self.event_destroy(int(event))
-            raise error_of("cuEventRecord", int(status), (int(event), stream))
+            raise error_of("cuEventRecord", int(status), (int(event), stream), self.known_about(int(status)))
         return int(event)
 
     def event_done(self, event: int) -> bool:
         """Whether the work before an event has completed."""
         status = int(self.api.cuEventQuery(event)[0])
         if status not in (0, _NOT_READY):
-            raise error_of("cuEventQuery", status, (event,))
+            raise error_of("cuEventQuery", status, (event,), self.known_about(status))
         return status == 0
 
     def event_destroy(self, event: int) -> None:
@@ -298,7 +348,7 @@ class Driver:
 
     def stream_synchronize(self, stream: int) -> None:
         """Wait for the work of a stream; 0 is the default stream of the current context."""
-        check("cuStreamSynchronize", self.api.cuStreamSynchronize(stream), stream)
+        self._check("cuStreamSynchronize", self.api.cuStreamSynchronize(stream), stream)
 
 
 def _property(device: int, exportable: bool) -> Any:

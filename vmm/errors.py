@@ -19,10 +19,13 @@ class VmmError(Exception):
 
 
 class DriverError(VmmError):
-    """A driver call was refused: ``call`` is its name, ``code`` the CUresult, ``call_args`` what was passed."""
+    """A driver call was refused: ``call`` is its name, ``code`` the CUresult, ``call_args`` what was passed,
+    ``hint`` what else is known.
+    """
 
     def __init__(self, call: str, code: int, name: str, call_args: tuple[object, ...] = (), hint: str = "") -> None:
         self.call, self.code, self.name, self.call_args = call, code, name, call_args
+        self.hint = hint
         shown = ", ".join(_show(a) for a in call_args)
         super().__init__(f"{call}({shown}) failed: {name} ({code})" + (f"; {hint}" if hint else ""))
 

@@ -22,6 +22,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "host_only(reason): the real driver may crash or cannot be brought there")
 
 
+_HOST_KINDS = {
+    "lab": ["host", "rules", "deferred"],
+    "bytes_lab": ["host", "deferred"],
+    "pair_lab": ["host", "rules", "deferred"],
+    "late_lab": ["deferred", "deferred-rules"],
+}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "host": {"backing": "memory"},
+    "rules": {"backing": "none"},
+    "deferred": {"backing": "memory", "streams": "deferred"},
+    "deferred-rules": {"backing": "none", "streams": "deferred"},
+}
+
+
 def drivers(config: pytest.Config) -> list[str]:
     """The drivers that were asked for, else every one that is there."""
     asked = config.getoption("--driver", default=None)
@@ -40,18 +54,15 @@ def _cuda_is_there() -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``lab`` takes every driver, ``bytes_lab`` those that keep bytes."""
+    """``lab`` takes every driver, ``bytes_lab`` those that keep bytes, ``pair_lab`` those with two devices.
+
+    The host driver is there in several kinds: with bytes, with rules only, and with streams that run late.
+    """
     found = drivers(metafunc.config)
-    if "lab" in metafunc.fixturenames:
-        metafunc.parametrize(
-            "lab", [b for d in found for b in ({"host": ["host", "rules"]}.get(d, [d]))], indirect=True
-        )
-    if "pair_lab" in metafunc.fixturenames:
-        metafunc.parametrize(
-            "pair_lab", [b for d in found for b in ({"host": ["host", "rules"]}.get(d, [d]))], indirect=True
-        )
-    if "bytes_lab" in metafunc.fixturenames:
-        metafunc.parametrize("bytes_lab", found, indirect=True)
+    for fixture, kinds in _HOST_KINDS.items():
+        if fixture in metafunc.fixturenames:
+            labs = [kind for driver in found for kind in (kinds if driver == "host" else [driver])]
+            metafunc.parametrize(fixture, labs, indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -235,7 +246,8 @@ class Lab:
         return found[0]
 
     def close(self) -> None:
-        """Unmap, release, free, in this order; the context last."""
+        """Wait, unmap, release, free, in this order; the context last."""
+        self.api.cuCtxSynchronize()
         for address, size in self.mappings.items():
             self.ok(self.api.cuMemUnmap(address, size))
         for handle in self.handles:
@@ -249,8 +261,8 @@ class Lab:
 @contextlib.contextmanager
 def laboratory(which: str, **options: Any) -> Iterator[Lab]:
     """A laboratory on the driver of that name; ``options`` are the host driver's."""
-    backing = {"host": "memory", "rules": "none"}.get(which)
-    found = Lab(HostDriver(memory="64 MiB", backing=backing, **options) if backing else cuda)
+    kind = _OPTIONS.get(which)
+    found = Lab(cuda if kind is None else HostDriver(memory="64 MiB", **kind, **options))
     try:
         yield found
     finally:
@@ -267,6 +279,13 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 @pytest.fixture
 def bytes_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A laboratory on each driver that keeps bytes."""
+    with laboratory(request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def late_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A laboratory whose queued work may not have run before somebody waits: on the host driver it never has."""
     with laboratory(request.param) as found:
         yield found
 

@@ -158,6 +158,7 @@ def test_plain_memory_is_of_the_current_device(pair_lab):
         address = int(lab.ok(lab.api.cuMemAlloc(lab.unit)))
         assert lab.attribute("DEVICE_ORDINAL", address) == 1
     lab.ok(lab.api.cuMemcpyDtoD(address, address, 4))  # a copy reaches every device's plain memory
+    lab.ok(lab.api.cuCtxSynchronize())
     with lab.on(1):
         lab.ok(lab.api.cuMemFree(address))
 

@@ -6,7 +6,7 @@ values (arguments, properties, results), the state (address_space, physical, exe
 """
 
 from .driver import HostDriver
-from .explain import Explanation
+from .explain import Explanation, Touch
 from .state import Live
 
-__all__ = ["Explanation", "HostDriver", "Live"]
+__all__ = ["Explanation", "HostDriver", "Live", "Touch"]

@@ -6,6 +6,7 @@ GPU of any size can be replayed anywhere.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Protocol
 
@@ -61,6 +62,9 @@ class Backing(Protocol):
 
     def move(self, target: int, source: int, size: int) -> None:
         """Copy bytes; the two spans may overlap."""
+
+    def snapshot(self, address: int, size: int) -> ctypes.Array[ctypes.c_char] | None:
+        """The bytes that are there now; None where there are none to keep."""
 
     def fill(self, address: int, size: int, pattern: bytes) -> None:
         """Repeat ``pattern`` over ``size`` bytes."""
@@ -134,6 +138,10 @@ class NoBacking:
 
     def move(self, target: int, source: int, size: int) -> None:
         """Nothing to do."""
+
+    def snapshot(self, address: int, size: int) -> ctypes.Array[ctypes.c_char] | None:  # noqa: ARG002
+        """There are no bytes."""
+        return None
 
     def fill(self, address: int, size: int, pattern: bytes) -> None:
         """Nothing to do."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from cuda.bindings import driver as cuda
 
 from . import gate
 from .arguments import number
-from .execution import Context
+from .execution import Context, Work
 from .results import (
+    ILLEGAL_ADDRESS,
     INVALID,
     INVALID_1,
+    INVALID_CONTEXT,
     INVALID_DEVICE,
     NO_CONTEXT,
     NO_CONTEXT_1,
-    NO_CONTEXT_2,
     OK,
     SUCCESS,
     Result,
@@ -130,15 +132,24 @@ class ContextCalls(DeviceCalls):
         return SUCCESS, cuda.CUcontext(self._contexts[ordinal].handle)
 
     def cuDevicePrimaryCtxRelease(self, dev: Any) -> Result:
-        """One user less; below zero is refused."""
+        """One user less; below zero is refused. After the last one it is as new: its work has run, a fault is gone."""
         ordinal = self._ordinal(dev)
         if ordinal < 0:
             return (INVALID_DEVICE,)
+        context = self._contexts[ordinal]
+        if context.count == 1:
+            self._finish(context.pending())
         with self._lock:
-            if not self._contexts[ordinal].count:
+            if not context.count:
                 return NO_CONTEXT
-            self._contexts[ordinal].count -= 1
+            context.count -= 1
+            if not context.count:
+                context.renew()
         return OK
+
+    def _finish(self, works: Iterable[Work]) -> None:
+        """Run queued work; the class that has queues does it."""
+        raise NotImplementedError
 
     def _context_of(self, handle: Any) -> Context | None:
         value = number(handle)
@@ -148,6 +159,13 @@ class ContextCalls(DeviceCalls):
         """The calling thread's context, if it has one that is still retained."""
         stack = self._thread.stack
         return stack[-1] if stack and stack[-1].count else None
+
+    def _usable(self) -> Context | Any:
+        """The calling thread's context, or the status that refuses it: there is none, or a fault has ended it."""
+        current = self._current()
+        if current is None:
+            return INVALID_CONTEXT
+        return current if current.fault is None else ILLEGAL_ADDRESS
 
     def cuCtxGetCurrent(self) -> Result:
         """The current context, 0 where there is none."""
@@ -184,15 +202,11 @@ class ContextCalls(DeviceCalls):
         current = self._current()
         return NO_CONTEXT_1 if current is None else (SUCCESS, cuda.CUdevice(current.ordinal))
 
-    def cuCtxSynchronize(self) -> Result:
-        """Wait for all work of the current context; there is none that waits."""
-        return NO_CONTEXT if self._current() is None else OK
-
     def cuMemGetInfo(self) -> Result:
         """(free, total) bytes of the current context's device."""
-        current = self._current()
-        if current is None:
-            return NO_CONTEXT_2
+        current = self._usable()
+        if not isinstance(current, Context):
+            return current, None, None
         if current.bank.files:
             with self._lock:
                 current.bank.reap()

@@ -1,39 +1,121 @@
-"""Where work runs: contexts, the stack of current ones of each thread, and events."""
+"""Where work runs: contexts, streams and the work that is queued in them, events, the current contexts of a thread."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 
 from .physical import Bank
 
 
-class Context:
-    """The primary context of a device; it is active while ``count`` users retain it."""
+class Work:
+    """Something queued. It runs after all of ``after``; what it holds is dropped when it has run."""
 
-    __slots__ = ("bank", "count", "handle")
+    __slots__ = ("after", "context", "done", "keepalive", "run", "started")
+
+    def __init__(self, context: Context, run: Callable[[], None], after: list[Work], keepalive: object) -> None:
+        self.context, self.run, self.after, self.keepalive = context, run, after, keepalive
+        self.started = self.done = False
+
+    def finish(self) -> None:
+        """Hold nothing any more."""
+        self.done, self.run, self.after, self.keepalive = True, _nothing, [], None
+
+
+def _nothing() -> None:
+    """What finished work does."""
+
+
+class Stream:
+    """An order of work; ``last`` is what was queued last. A ``blocking`` one keeps order with the legacy stream."""
+
+    __slots__ = ("blocking", "context", "last")
+
+    def __init__(self, context: Context, blocking: bool = True) -> None:
+        self.context, self.blocking = context, blocking
+        self.last: Work | None = None
+
+    @property
+    def pending(self) -> Work | None:
+        """The last work, if it has not run yet."""
+        return None if self.last is None or self.last.done else self.last
+
+
+class Context:
+    """The primary context of a device; it is active while ``count`` users retain it.
+
+    ``fault`` says what a kernel or queued copy did that it must not; from then on the context is of no use.
+    """
+
+    __slots__ = ("_streams", "_threads", "bank", "count", "fault", "handle", "legacy")
 
     def __init__(self, handle: int, bank: Bank) -> None:
         self.handle, self.bank = handle, bank
         self.count = 0
+        self.fault: object = None
+        self.legacy = Stream(self)
+        self._threads: dict[int, Stream] = {}
+        self._streams: list[Stream] = []
 
     @property
     def ordinal(self) -> int:
         """The device's number."""
         return self.bank.location[1]
 
+    def thread_stream(self) -> Stream:
+        """The default stream of the calling thread."""
+        return self._threads.setdefault(threading.get_ident(), Stream(self))
+
+    def new_stream(self, blocking: bool) -> Stream:
+        """One more stream; those that were destroyed stay until their work has run."""
+        made = Stream(self, blocking)
+        self._streams.append(made)
+        return made
+
+    def forget(self, stream: Stream) -> None:
+        """Let a destroyed stream go. ``pending`` still finds its work."""
+        if stream.pending is None and stream in self._streams:
+            self._streams.remove(stream)
+
+    def before(self, stream: Stream) -> list[Work]:
+        """What new work in a stream must wait for, by the rules of the default stream."""
+        if stream is self.legacy:
+            return [*self.pending(lambda other: other.blocking)]
+        waited = (stream, self.legacy) if stream.blocking else (stream,)
+        return [found.pending for found in waited if found.pending is not None]
+
+    def pending(self, chosen: Callable[[Stream], bool] = lambda _stream: True) -> Iterator[Work]:
+        """The last work of each stream that still has some."""
+        for stream in (self.legacy, *list(self._threads.values()), *list(self._streams)):
+            if stream.pending is not None and chosen(stream):
+                yield stream.pending
+
+    def renew(self) -> None:
+        """Be as good as new: without a fault, and without work."""
+        self.fault = None
+        for stream in (self.legacy, *self._threads.values(), *self._streams):
+            stream.last = None
+
 
 class ThreadStack(threading.local):
-    """The current contexts of one thread, the last one on top."""
+    """The current contexts of one thread, the last one on top, and the touch that was refused last."""
 
     def __init__(self) -> None:
         self.stack: list[Context] = []
+        self.refused: object = ""
 
 
 class Event:
-    """A point in a stream. ``time`` is when it was reached, in seconds, or None where it was never recorded."""
+    """A point in a stream, reached when ``work`` is done, at ``time`` in seconds; both None until it is recorded."""
 
-    __slots__ = ("context", "time", "timed")
+    __slots__ = ("context", "time", "timed", "work")
 
-    def __init__(self, context: int, timed: bool) -> None:
+    def __init__(self, context: Context, timed: bool) -> None:
         self.context, self.timed = context, timed
         self.time: float | None = None
+        self.work: Work | None = None
+
+    @property
+    def pending(self) -> Work | None:
+        """The work before the event, if it has not run yet."""
+        return None if self.work is None or self.work.done else self.work

@@ -55,6 +55,7 @@ class MappingCalls(AllocationCalls):
                 return INVALID
             self._backing.unreserve(base, size)
             self._space.remove(region)
+            self._note(("cuMemAddressFree", base, size))
         return OK
 
     def cuMemMap(self, ptr: Any, size: int, offset: int, handle: Any, flags: int) -> Result:
@@ -101,6 +102,7 @@ class MappingCalls(AllocationCalls):
                 allocation.maps -= 1
                 if not allocation.maps and not allocation.refs:
                     self._drop(allocation)
+            self._note(("cuMemUnmap", ptr, size))
         return OK
 
     def cuMemSetAccess(self, ptr: Any, size: int, desc: Any, count: int) -> Result:
@@ -128,6 +130,7 @@ class MappingCalls(AllocationCalls):
                 return EXHAUSTED
             for mapping, merged in zip(found, tables):  # noqa: B905 - strict costs a third of the call
                 mapping.access = merged
+            self._note(("cuMemSetAccess", ptr, size))
         return OK
 
     def _protect(self, mappings: list[Mapping], tables: list[AccessTable]) -> bool:

@@ -145,6 +145,12 @@ class MemoryBacking:
         """Copy bytes; the spans may overlap."""
         ctypes.memmove(target, source, size)
 
+    def snapshot(self, address: int, size: int) -> ctypes.Array[ctypes.c_char] | None:
+        """The bytes that are there now."""
+        kept = (ctypes.c_char * size)()
+        ctypes.memmove(kept, address, size)
+        return kept
+
     def fill(self, address: int, size: int, pattern: bytes) -> None:
         """Repeat ``pattern``: once by hand, then by doubling what is there."""
         if len(set(pattern)) == 1:

@@ -9,10 +9,11 @@ from cuda.bindings import driver as cuda
 from .. import sizes
 from .address_space import PlainMemory
 from .arguments import number
+from .execution import Context
 from .mapping_calls import MappingCalls
 from .physical import Bank
 from .properties import READWRITE
-from .results import EXHAUSTED_1, INVALID, INVALID_1, NO_CONTEXT, NO_CONTEXT_1, OK, SUCCESS, Result
+from .results import EXHAUSTED_1, INVALID, INVALID_1, NO_CONTEXT, OK, SUCCESS, Result
 from .state import HOST_PAGE
 
 _HOST_FLAGS = 0x7  # portable, device map, write combined
@@ -24,9 +25,9 @@ class PlainCalls(MappingCalls):
     def cuMemAlloc(self, bytesize: int) -> Result:
         """Allocate device memory in the current context; counted in whole pages of the host."""
         size = number(bytesize)
-        current = self._current()
-        if current is None:
-            return NO_CONTEXT_1
+        current = self._usable()
+        if not isinstance(current, Context):
+            return current, None
         if not size:
             return INVALID_1
         base = self._plain(size, current.bank)
@@ -39,8 +40,9 @@ class PlainCalls(MappingCalls):
     def cuMemHostAlloc(self, bytesize: int, Flags: int) -> Result:
         """Allocate pinned host memory; its one address is valid for the CPU and for every device."""
         size, flags = number(bytesize), number(Flags)
-        if self._current() is None:
-            return NO_CONTEXT_1
+        current = self._usable()
+        if not isinstance(current, Context):
+            return current, None
         if not size or flags & ~_HOST_FLAGS:
             return INVALID_1
         base = self._plain(size, self._host)
@@ -53,6 +55,10 @@ class PlainCalls(MappingCalls):
     def cuMemFreeHost(self, p: Any) -> Result:
         """Free what cuMemHostAlloc gave."""
         return self._plain_free(number(p), pinned=True)
+
+    def _drain(self) -> None:
+        """Run the work of the current context; the class that has queues does it."""
+        raise NotImplementedError
 
     def _plain(self, size: int, bank: Bank) -> int:
         """Reserve, take, map and allow; 0 where a step is impossible, with the steps before it undone."""
@@ -81,6 +87,7 @@ class PlainCalls(MappingCalls):
             return NO_CONTEXT
         if not base and not pinned:
             return OK
+        self._drain()
         with self._lock:
             region = self._space.exact(base)
             if not isinstance(region, PlainMemory) or (region.bank is self._host) != pinned:
@@ -88,4 +95,5 @@ class PlainCalls(MappingCalls):
             self._backing.unreserve(base, region.taken)
             region.bank.give(region.offset, region.taken)
             self._space.remove(region)
+            self._note(("cuMemFreeHost" if pinned else "cuMemFree", base, region.size))
         return OK

@@ -14,7 +14,8 @@ from .. import sizes
 from ..errors import SizeError
 from .address_space import AddressSpace, PlainMemory, Reservation
 from .backing import Backing, NoBacking
-from .execution import Context, Event, ThreadStack
+from .execution import Context, Event, Stream, ThreadStack
+from .history import History
 from .peers import peer_pairs
 from .physical import Allocation, Bank
 from .properties import DEVICE, HOST, Property
@@ -28,7 +29,10 @@ HOST_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Live:
-    """How many objects of each kind exist. ``allocations`` are handles, or mapped memory whose handle was released."""
+    """How many objects of each kind exist. ``allocations`` are handles, or mapped memory whose handle was released.
+
+    ``pending`` are the streams whose work has not run yet.
+    """
 
     reservations: int = 0
     mappings: int = 0
@@ -38,6 +42,7 @@ class Live:
     contexts: int = 0
     streams: int = 0
     events: int = 0
+    pending: int = 0
 
     @property
     def total(self) -> int:
@@ -67,8 +72,9 @@ class HostState:
             raise ValueError(f"devices must be a number from 1 to {_MOST_DEVICES}, not {devices!r}")
         self._peers = peer_pairs(peers, devices)
         self._uneven = devices > 1  # whether locations can have different rights on one mapping
-        if streams != "eager":
-            raise ValueError(f"streams must be 'eager', not {streams!r}; the host driver runs work at once")
+        if streams not in ("eager", "deferred"):
+            raise ValueError(f"streams must be 'eager' or 'deferred', not {streams!r}")
+        self._eager = streams == "eager"
         total = sizes.round_down(sizes.parse_size(memory, name="memory"), self.granularity)
         if not total:
             least = sizes.format_size(self.granularity)
@@ -86,11 +92,13 @@ class HostState:
         self._read_only = 0  # allocations from descriptors that allow no writing
         self._contexts = [Context(next(_IDENTITIES), bank) for bank in self._devices]
         self._thread = ThreadStack()
+        self._history = History()
+        self._note = self._history.note
         self._identities = _IDENTITIES
         self._handles = _HANDLES
         self._places: dict[bytes, tuple[Property, Any]] = {}
         self._tables: dict[bytes, Any] = {}
-        self._streams: dict[int, Context] = {}
+        self._streams: dict[int, Stream] = {}
         self._events: dict[int, Event] = {}
         self._close = weakref.finalize(self, self._backing.close)
         self._close.atexit = False  # views may outlive the driver at the end of the process
@@ -109,6 +117,7 @@ class HostState:
             contexts=sum(context.count for context in self._contexts),
             streams=len(self._streams),
             events=len(self._events),
+            pending=sum(1 for context in self._contexts for _ in context.pending()),
         )
 
     def committed_bytes(self, device: int = 0) -> int | None:

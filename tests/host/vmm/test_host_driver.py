@@ -39,7 +39,7 @@ def test_it_looks_like_a_driver(api):
         ({"granularity": "3 MiB"}, SizeError, "power of two"),
         ({"granularity": 2048}, SizeError, "at least a page"),
         ({"backing": "disk"}, ValueError, "'disk'"),
-        ({"streams": "deferred"}, ValueError, "'deferred'"),
+        ({"streams": "lazy"}, ValueError, "'lazy'"),
         ({"poison": 256}, ValueError, "256"),
         ({"poison": -1}, ValueError, "-1"),
     ],

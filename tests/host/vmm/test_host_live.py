@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from vmm.driver import Access, Driver
+from vmm.errors import DriverError
 from vmm.host import HostDriver
 
 UNIT = 2 << 20
@@ -101,7 +102,7 @@ def test_submit_runs_at_once_on_a_stream_that_exists(api):
         api.submit(0, lambda: seen.append("default"))
         api.submit(stream, lambda: seen.append("own"))
         api.cuStreamDestroy(stream)
-        with pytest.raises(ValueError, match="INVALID_HANDLE"):
+        with pytest.raises(DriverError, match="INVALID_HANDLE"):
             api.submit(stream, lambda: seen.append("never"))
     driver.context_release(0)
     assert seen == ["default", "own"]
@@ -119,7 +120,7 @@ def test_explain_names_what_an_address_is(api):
     assert (found.kind, found.base, found.size, found.handle, found.access) == ("mapped", base, 2 * UNIT, handle, 1)
     assert f"{base + 17:#x} is 0x11 bytes into the reservation of 4 MiB" in str(found)
     assert "read only" in str(found)
-    assert str(api.explain(base + UNIT)).endswith("nothing is mapped there")
+    assert str(api.explain(base + UNIT)).endswith("nothing was ever mapped there")
     assert api.explain(base + UNIT).kind == "reserved"
     assert (api.explain(plain + 9).kind, api.explain(pinned + 9).kind) == ("plain", "pinned")
     assert f"{plain:#x}" in str(api.explain(plain))
