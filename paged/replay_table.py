@@ -98,14 +98,28 @@ def driver_time_source(report: Report, source: str) -> str:
     """Where the driver time comes from, and which calls it leaves out."""
     missing = sorted({call for result in report.policies.values() for call in result.uncosted})
     left_out = f"; no cost published for {', '.join(missing)}" if missing else ""
-    return f"Driver time is {source}{left_out}. It is not part of the duration."
+    measured = report.driver != "host"
+    size = "" if measured else " A price a call whatever its size: large chunks and long runs cost more than this says."
+    return f"Driver time is {source}{left_out}.{size} It is not part of the duration."
+
+
+def rejections(report: Report) -> str | None:
+    """Which requests nobody served, and which option changes that; None if there are none."""
+    too_long = max(result.too_long for result in report.policies.values())
+    if not too_long:
+        return None
+    limit = report.options["max_model_len"]
+    return (
+        f"{too_long:,} of {report.requests:,} requests ({too_long / report.requests:.1%}) are longer than "
+        f"max-model-len {limit:,} and were rejected; --max-model-len or another --model changes that."
+    )
 
 
 def conclusion(report: Report) -> str:
     """One sentence: who served more in the same memory and why, or who needed less of it to serve the same."""
     served = {name: result for name, result in report.policies.items() if result.committed_over_live}
     if not served:
-        return "No policy served a request: every one was rejected."
+        return "No policy served a request: every one was rejected; give a longer --max-model-len or more memory."
     rates = {name: result.tokens_per_s for name, result in served.items()}
     ratios = {name: result.committed_over_live or 0.0 for name, result in served.items()}
     slow = min(rates, key=rates.__getitem__)

@@ -25,11 +25,12 @@ from ..replay_options import Options
 from ..replay_processes import ReplayError
 from ..replay_report import Report
 from ..replay_setup import describe_budget, prepare
-from ..replay_table import conclusion, driver_time_source, table
+from ..replay_table import conclusion, driver_time_source, rejections, table
 from ..scheduler import SchedulerError
 
 STDOUT = "-"
 _PIPE_WIDTH = 120
+_BACKINGS = {"none": "none (the driver's rules, no bytes)"}
 
 _EPILOG = """\b
 Examples:
@@ -97,6 +98,8 @@ def replay(
         report = report_of(run, run.workload, results)
         _write(report, json_path, plot_path)
     _conclude(console, report, run, plot_path)
+    if not any(result.completed for result in report.policies.values()):
+        raise click.exceptions.Exit(1)
 
 
 def _console(json_path: str | None) -> Console:
@@ -128,7 +131,9 @@ def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | No
 def _introduce(console: Console, run: Run) -> None:
     """On what, with which budget, and which workload."""
     setup, load = run.setup, run.workload
-    console.print(f"Driver {setup.driver}, device {setup.device_name}, backing {setup.backing}")
+    console.print(
+        f"Driver {setup.driver}, device {setup.device_name}, backing {_BACKINGS.get(setup.backing, setup.backing)}"
+    )
     console.print(f"{setup.model.name}: {setup.layout.spec}; {describe_budget(setup)}")
     lengths = load.lengths()
     console.print(
@@ -138,6 +143,8 @@ def _introduce(console: Console, run: Run) -> None:
     )
     for note in load.notes:
         console.print(f"note: {note}")
+    if load.hash_ids is not None:
+        console.print("note: the trace says which prompts share a prefix; no policy here shares it")
 
 
 @contextlib.contextmanager
@@ -176,4 +183,6 @@ def _conclude(console: Console, report: Report, run: Run, plot_path: str | None)
     console.print(driver_time_source(report, costs))
     if plot_path is not None:
         console.print(f"The picture is in {plot_path}.")
+    if rejected := rejections(report):
+        console.print(rejected)
     console.print(conclusion(report))

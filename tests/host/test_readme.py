@@ -48,6 +48,10 @@ def test_the_python_of_the_readme_runs(folder):
     assert "(9, 5)" in done.stdout or "block=9, slot=5" in done.stdout
 
 
+def test_nothing_is_left_to_fill_in():
+    assert re.findall(r"@\w+@|TO" + "DO", README) == []
+
+
 def test_every_file_that_the_readme_names_is_there():
     named = set(re.findall(r"`((?:vmm|paged|kernels_cu|tests)/[\w/]*(?:\.py)?)`", README))
     named |= set(re.findall(r"\]\(((?:examples|docs)/[^)]+)\)", README))

@@ -13,7 +13,7 @@ from paged import replay
 from paged.policies import CAUSES, POLICIES
 from paged.replay_options import Options
 from paged.replay_report import Report
-from paged.replay_table import conclusion
+from paged.replay_table import conclusion, rejections
 from paged.workload import Workload, generate
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
@@ -193,7 +193,11 @@ def test_everything_too_long_is_rejected_by_all() -> None:
     check_report(report)
     assert {result.too_long for result in report.policies.values()} == {3}
     assert {result.committed_over_live for result in report.policies.values()} == {None}
-    assert conclusion(report) == "No policy served a request: every one was rejected."
+    assert conclusion(report).startswith(
+        "No policy served a request: every one was rejected; give a longer --max-model-len"
+    )
+    assert rejections(report) is not None
+    assert "3 of 3 requests (100.0%) are longer than max-model-len 8,192" in str(rejections(report))
 
 
 def test_a_budget_too_small_for_a_policy_rejects_there_only() -> None:

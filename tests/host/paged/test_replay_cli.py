@@ -36,7 +36,7 @@ def test_the_text_says_on_what_with_which_budget_and_what_to_conclude(trace: Pat
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()
     assert lines[0].startswith("Driver host, device ")
-    assert lines[0].endswith("backing none")
+    assert lines[0].endswith("backing none (the driver's rules, no bytes)")
     text = " ".join(found.stdout.split())
     assert "KV budget 2.04 GiB = 0.9 x 20 GiB - 14.96 GiB weights - 1 GiB activations" in text
     assert "30 requests in 29 s; prompts of 680 tokens" in text
@@ -219,3 +219,10 @@ def test_a_name_that_looks_like_markup_is_printed_as_it_is(trace: Path, tmp_path
     plain = run(odd, "--driver", "host", "--policy", "static")
     assert plain.exit_code == 0, plain.output
     assert "red].csv" in plain.stdout
+
+
+def test_a_run_that_serves_nobody_says_why_and_fails(trace: Path) -> None:
+    found = run(trace, "--driver", "host", "--policy", "static", "--max-model-len", "10")
+    assert found.exit_code == 1
+    assert "are longer than max-model-len 10 and were rejected" in " ".join(found.stdout.split())
+    assert "whatever its size" in found.stdout
