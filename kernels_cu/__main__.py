@@ -19,8 +19,12 @@ EXAMPLE = "\b\nExample:\n  python -m kernels_cu report --dtype float16 --head-di
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pagewalk", prog_name="pagewalk")
 def main() -> None:
-    """Kernels in plain CUDA C for a paged KV cache."""
+    """Kernels in plain CUDA C for a paged KV cache.
+
+    Example: python -m kernels_cu report --arch sm_90
+    """
 
 
 @main.command("report", epilog=EXAMPLE)

@@ -60,7 +60,8 @@ def plot(report: Report, path: str | Path) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=6 if width > 12 else 3, frameon=False, fontsize=9)
     title = (
         f"{report.model}, {_short(report.trace)}: {report.requests:,} requests, "
-        f"driver {report.driver}, backing {report.backing}"
+        f"order {report.options['order']}, chunk {format_size(report.options['chunk'])}, "
+        f"rate scale {report.options['rate_scale']:g}; driver {report.driver}, backing {report.backing}"
     )
     figure.suptitle(textwrap.fill(title, round(12 * width)), fontsize=10)
     write_atomically(target, lambda out: figure.savefig(out, format=target.suffix[1:].lower(), dpi=150))

@@ -19,6 +19,7 @@ DEFAULT_GPU_MEMORY = 80 << 30
 class Options:
     """Options of a replay; sizes are bytes or text such as "80 GiB". Raises ValueError for what cannot be meant.
 
+    * ``policies``: names of policies, or "all".
     * ``model``: a preset, a Hugging Face name or the path of a config.json; ``kv_cache_dtype``: "auto" or a type.
     * ``gpu_memory``: None is 80 GiB on the host driver, and what is free on a real device. The KV budget is
       ``gpu_memory_utilization`` of it less the weights and ``activation_memory``.
@@ -68,7 +69,8 @@ class Options:
         _one_of("order", self.order, ("block", "layer"))
         _one_of("driver", self.driver, ("cuda", "host", None))
         _one_of("backing", self.backing, ("none", "memory", None))
-        object.__setattr__(self, "policies", tuple(dict.fromkeys(self.policies)))
+        named = (self.policies,) if isinstance(self.policies, str) else tuple(dict.fromkeys(self.policies))
+        object.__setattr__(self, "policies", POLICIES if "all" in named else named)
         if not self.policies:
             raise ValueError(f"no policy is named; give at least one of {', '.join(POLICIES)}")
         for name in self.policies:

@@ -53,6 +53,7 @@ def _fail(message: str, status: int) -> int:
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@click.version_option(package_name="pagewalk", prog_name="pagewalk")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Tokens, KV blocks and the memory behind them.

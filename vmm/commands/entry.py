@@ -15,6 +15,7 @@ _DONE, _FAILED, _BAD_USAGE = 0, 1, 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@click.version_option(package_name="pagewalk", prog_name="pagewalk")
 @click.pass_context
 def main(context: click.Context) -> None:
     """The CUDA driver's layer of memory: addresses, physical memory, and the mappings that join them.

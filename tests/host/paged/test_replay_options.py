@@ -6,6 +6,7 @@ import pytest
 
 import vmm
 from paged import replay
+from paged.policies import POLICIES
 from paged.replay_options import Options
 from paged.replay_setup import prepare
 from paged.workload import TraceError
@@ -70,3 +71,12 @@ def test_a_real_driver_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_environment_chooses_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VMM_DRIVER", "host")
     assert prepare(Options()).driver == "host"
+
+
+@pytest.mark.parametrize("named", ["all", ["all"], ("static", "all"), ["all", "static"]])
+def test_all_names_every_policy(named) -> None:
+    assert Options(policies=named).policies == POLICIES
+
+
+def test_one_policy_may_be_a_word() -> None:
+    assert Options(policies="paged-vmm").policies == ("paged-vmm",)
