@@ -263,6 +263,42 @@ def test_a_host_buffer_may_be_used_again_after_the_call(bytes_lab):
     assert lab.read(base, 6) == b"before"
 
 
+@pytest.mark.row("2b cuMemcpyDtoHAsync: into pageable memory it is done at the return")
+def test_a_copy_into_pageable_memory_is_waited_for(bytes_lab):
+    lab = bytes_lab
+    base, found = lab.mapped(1), bytearray(4)
+    lab.ok(lab.api.cuMemsetD8Async(base, 7, 4, 0))
+    lab.ok(lab.api.cuMemcpyDtoHAsync(found, base, 4, 0))
+    assert found == b"\7\7\7\7"
+
+
+@pytest.mark.row("2b record again moves the event, also out of a stream that runs later")
+@pytest.mark.host_only("a GPU may have run it")
+def test_a_place_that_an_event_left_does_not_change_its_time(late_lab, streams, event):
+    lab = late_lab
+    start = int(lab.ok(lab.api.cuEventCreate(0)))
+    lab.ok(lab.api.cuEventRecord(start, streams[1]))
+    lab.ok(lab.api.cuEventRecord(event, streams[0]))
+    lab.ok(lab.api.cuEventRecord(event, streams[1]))
+    lab.ok(lab.api.cuStreamSynchronize(streams[1]))
+    seen = lab.ok(lab.api.cuEventElapsedTime(start, event))
+    lab.ok(lab.api.cuStreamSynchronize(streams[0]))
+    assert lab.ok(lab.api.cuEventElapsedTime(start, event)) == seen
+    lab.ok(lab.api.cuEventDestroy(start))
+
+
+@pytest.mark.row("2b the last release of a primary context: its work has run")
+@pytest.mark.host_only("other libraries may hold the primary context of a real device")
+def test_the_last_release_runs_what_is_queued(late_lab, log):
+    lab = late_lab
+    log.queue(0, "a")
+    lab.ok(lab.api.cuCtxPopCurrent())
+    lab.ok(lab.api.cuDevicePrimaryCtxRelease(0))
+    assert log.seen == ["a"]
+    lab.ok(lab.api.cuDevicePrimaryCtxRetain(0))
+    lab.ok(lab.api.cuCtxPushCurrent(lab.context))
+
+
 @pytest.mark.row("2b cuMemcpyHtoDAsync: pinned memory is read when the copy runs")
 @pytest.mark.host_only("a race on a GPU; here it is lost every time")
 def test_a_pinned_buffer_must_not_be_changed_under_a_copy(late_lab):

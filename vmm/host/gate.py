@@ -60,6 +60,11 @@ def open_(driver: object) -> None:
     _opened.add(driver)
 
 
+def is_open(driver: object) -> bool:
+    """Whether cuInit was called, in this process or in one that it was forked from."""
+    return driver in _opened
+
+
 def _shut_all() -> None:
     for driver in _opened:
         shut(driver)

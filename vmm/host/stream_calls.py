@@ -127,7 +127,6 @@ class StreamCalls(WorkQueue):
             if event.work is work:  # not recorded again since
                 event.time = time.perf_counter()
 
-        event.time = None
         event.work = work = self._queue(stream, reach)
         return OK
 
