@@ -10,7 +10,27 @@ from typing import BinaryIO
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let ``write`` fill a temporary file in the same folder, then put it at ``path``. Raises OSError."""
+    """Let ``write`` fill a temporary file in the same folder, then put it at ``path``. Raises OSError naming ``path``.
+
+    A link is followed. What is there and is no regular file (a device, a pipe) is never replaced: it is written to.
+    """
+    try:
+        if _is_special(path):
+            with path.open("wb") as out:
+                write(out)
+        else:
+            _replace(path.resolve(), write)
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _is_special(path: Path) -> bool:
+    """Whether ``path`` is there and no file to replace. /dev/stdout may lead to a file that a shell has open."""
+    return path.exists() and (not path.is_file() or path.absolute().parts[1] in ("dev", "proc"))
+
+
+def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write beside ``path`` and rename."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -28,11 +48,14 @@ def check_writable(path: Path, *sources: Path) -> None:
     for source in sources:
         if path.resolve() == source.resolve():
             raise ValueError(f"{path} is the trace itself; name another file for the output")
+    if _is_special(path) and not path.is_dir():
+        return  # a device or a pipe takes what is written, as a shell's redirection would
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: the folder {path.parent} is not there; make it first")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise ValueError(f"{path}: the folder {folder} is not there; make it first")
+    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise ValueError(f"{path}: cannot be written; check its permissions")
 
 

@@ -165,7 +165,7 @@ def test_a_file_that_fails_half_way_leaves_nothing(trace: Path, tmp_path: Path, 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
     found = run(trace, "--driver", "host", "--policy", "static", "--plot", tmp_path / "growth.png")
     assert found.exit_code == 1
-    assert found.stderr.strip() == "error: [Errno 28] No space left on device"
+    assert found.stderr.strip() == f"error: cannot write {tmp_path / 'growth.png'}: No space left on device"
     assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
 
 
