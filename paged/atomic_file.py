@@ -54,7 +54,7 @@ def check_writable(path: Path, *sources: Path) -> None:
         raise ValueError(f"{path} is a folder; name a file in it")
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise ValueError(f"{path}: the folder {folder} is not there; make it first")
+        raise ValueError(f"{path}: the folder {path.parent} is not there; make it first")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise ValueError(f"{path}: cannot be written; check its permissions")
 
