@@ -25,11 +25,16 @@ VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_M
 """The attribute that says whether a device has the virtual memory calls."""
 _NO_TIMING = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
 _NO_DEVICE = int(cuda.CUresult.CUDA_ERROR_NO_DEVICE)
+AccessDesc, AllocationProp, Location = cuda.CUmemAccessDesc, cuda.CUmemAllocationProp, cuda.CUmemLocation
+"""The structs of the calls, for those who fill them with values that no enum has."""
+POINTER_ATTRIBUTES = {member.name.removeprefix("CU_POINTER_ATTRIBUTE_"): member for member in cuda.CUpointer_attribute}
+"""The pointer attributes by the end of their names."""
 ILLEGAL_ADDRESS = int(cuda.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS)
 """The status of work that touched memory without the right to; the context is lost then."""
 _INVALID_VALUE = int(cuda.CUresult.CUDA_ERROR_INVALID_VALUE)
 _KEPT_UNMAPS = 8
-_DESCRIPTOR = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+POSIX_FILE_DESCRIPTOR = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+"""The handle type of memory that is shared as a file descriptor."""
 _NOT_READY = int(cuda.CUresult.CUDA_ERROR_NOT_READY)
 
 
@@ -234,13 +239,13 @@ class Driver:
 
     def export_descriptor(self, handle: int) -> int:
         """A file descriptor of an exportable allocation; the caller closes it. It keeps the memory alive."""
-        result = self.api.cuMemExportToShareableHandle(handle, _DESCRIPTOR, 0)
-        return int(check("cuMemExportToShareableHandle", result, handle, _DESCRIPTOR.name))
+        result = self.api.cuMemExportToShareableHandle(handle, POSIX_FILE_DESCRIPTOR, 0)
+        return int(check("cuMemExportToShareableHandle", result, handle, POSIX_FILE_DESCRIPTOR.name))
 
     def import_descriptor(self, descriptor: int) -> int:
         """A handle for the memory that a descriptor was exported from; the descriptor stays the caller's."""
-        result = self.api.cuMemImportFromShareableHandle(descriptor, _DESCRIPTOR)
-        return int(check("cuMemImportFromShareableHandle", result, descriptor, _DESCRIPTOR.name))
+        result = self.api.cuMemImportFromShareableHandle(descriptor, POSIX_FILE_DESCRIPTOR)
+        return int(check("cuMemImportFromShareableHandle", result, descriptor, POSIX_FILE_DESCRIPTOR.name))
 
     def legacy_ipc_handle(self, address: int) -> bytes:
         """The legacy interprocess handle of plain device memory; memory of the virtual memory calls has none."""
@@ -358,7 +363,7 @@ def _property(device: int, exportable: bool) -> Any:
     found.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     found.location.id = device
     if exportable:
-        found.requestedHandleTypes = _DESCRIPTOR
+        found.requestedHandleTypes = POSIX_FILE_DESCRIPTOR
     return found
 
 

@@ -10,6 +10,7 @@ import click
 from ..errors import AlignmentError, RangeError, SizeError, VmmError
 from .demo import demo
 from .info import info
+from .settle import settle
 
 _DONE, _FAILED, _BAD_USAGE = 0, 1, 2
 
@@ -24,11 +25,12 @@ def main(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-        raise click.UsageError("name a command: info or demo")
+        raise click.UsageError("name a command: info, demo or settle")
 
 
 main.add_command(info)
 main.add_command(demo)
+main.add_command(settle)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
