@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from vmm import OutOfMemoryError, RangeError, StateError
 
@@ -71,6 +72,7 @@ class BlockPool:
 
     def can_allocate(self, blocks: int, rows: int | None = None) -> bool:
         """Whether ``blocks`` more blocks can be had; "not now" is a normal answer."""
+        _check_count(blocks)
         need = blocks - self.available
         return need <= 0 or self.committed.plan(need, self._limit(rows))[1] >= need
 
@@ -79,8 +81,7 @@ class BlockPool:
 
         Raises OutOfMemoryError, with both numbers, when they are not to be had.
         """
-        if blocks < 0:
-            raise RangeError(f"cannot allocate {blocks} blocks; ask for 0 or more")
+        _check_count(blocks)
         need = blocks - self.available
         if need <= 0:
             return Choice(blocks, ())
@@ -208,12 +209,19 @@ class BlockPool:
                 elif left < 0 or block < 0:
                     raise IndexError
                 counts[block] = left
-        except IndexError:
+        except (IndexError, TypeError):
             for again in blocks[:done]:
                 counts[again] += 1
+            if odd := [block for block in blocks if not isinstance(block, SupportsIndex)]:
+                raise RangeError(f"{odd[0]!r} is no block id; give whole numbers") from None
             self._check_known(blocks)
             text = f"block {blocks[done]} is freed more often than it is held; nothing was freed"
             raise StateError(text) from None
         self.used -= len(dead)
         self.shared -= len(blocks) - len(dead)
         return dead
+
+
+def _check_count(blocks: int) -> None:
+    if blocks < 0:
+        raise RangeError(f"cannot allocate {blocks} blocks; ask for 0 or more")

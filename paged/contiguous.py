@@ -9,6 +9,7 @@ of one layer lies ``token_bytes`` apart from token to token.
 from __future__ import annotations
 
 import heapq
+import operator
 from typing import Any
 
 from vmm import (
@@ -19,6 +20,7 @@ from vmm import (
     OutOfMemoryError,
     RangeError,
     Size,
+    StateError,
     format_size,
     parse_size,
     round_up,
@@ -48,7 +50,7 @@ class Span:
 
     def can_append(self, tokens: int) -> bool:
         """Whether ``tokens`` more tokens can be had now."""
-        longer = self.length + tokens
+        longer = self.length + operator.index(tokens)
         return longer <= self.kv.max_length and self.kv.can_commit(self.kv.steps(longer) - self.kv.steps(self.length))
 
     def append(self, tokens: int) -> None:
@@ -91,13 +93,13 @@ class ContiguousKV:
         if max_length < 1 or max_sequences < 1:
             raise ValueError(f"max_length {max_length} and max_sequences {max_sequences} must be at least 1")
         self.spec, self.order = spec, order
-        self.max_length, self.max_sequences = max_length, max_sequences
+        self.max_length, self.max_sequences = operator.index(max_length), operator.index(max_sequences)
         self.planes = spec.layers * spec.components if order == "layer" else 1
         self.unit = spec.token_bytes // self.planes
         self.chunk = _chunk_of(device, chunk, supply)
         self._max_steps = None if budget is None else _steps_in(parse_size(budget, name="budget"), self.step_bytes)
-        self.span_stride = round_up(max_length * self.unit, self.chunk)
-        self.plane_stride = max_sequences * self.span_stride
+        self.span_stride = round_up(self.max_length * self.unit, self.chunk)
+        self.plane_stride = self.max_sequences * self.span_stride
         self.range = GrowableRange(
             device,
             self.planes * self.plane_stride,
@@ -106,7 +108,7 @@ class ContiguousKV:
             name=name or "contiguous kv",
         )
         self._shared_supply = supply
-        self._free = list(range(max_sequences))
+        self._free = list(range(self.max_sequences))
         self._open: dict[int, Span] = {}
         self._steps = 0
         self.tokens = 0
@@ -122,6 +124,7 @@ class ContiguousKV:
 
     def __exit__(self, *exc: Any) -> None:
         self.range.__exit__(*exc)
+        self._end_spans()
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -170,6 +173,7 @@ class ContiguousKV:
 
     def open(self) -> Span:
         """Take the lowest free span. Raises OutOfMemoryError when all are open."""
+        self._check_open()
         if not self._free:
             raise OutOfMemoryError(f"all {self.max_sequences} spans are open; close one or raise max_sequences")
         index = heapq.heappop(self._free)
@@ -177,7 +181,8 @@ class ContiguousKV:
         return span
 
     def grow(self, span: Span, tokens: int) -> None:
-        """What ``Span.append`` does."""
+        """What ``Span.append`` does. Raises ClosedError for a closed span or pool, StateError for another's span."""
+        tokens = operator.index(tokens)  # NumPy's small ints overflow when they are multiplied by bytes
         self._check_append(span, tokens)
         before, after = self.steps(span.length), self.steps(span.length + tokens)
         if after > before:
@@ -194,6 +199,7 @@ class ContiguousKV:
 
     def retire(self, span: Span) -> None:
         """What ``Span.close`` does. Raises StateError, and changes nothing, while an array views the span."""
+        self._check_mine(span)
         steps = self.steps(span.length)
         self.range.decommit(self._chunks(span, 0, steps))
         self._steps -= steps
@@ -203,8 +209,9 @@ class ContiguousKV:
         span.index, span.length = -1, 0
 
     def close(self) -> None:
-        """Unmap everything and free the addresses. Closing twice does nothing."""
+        """Unmap everything and free the addresses; every span ends. Closing twice does nothing."""
         self.range.close()
+        self._end_spans()
 
     def check(self) -> None:
         """Prove the invariants; an AssertionError here is a bug of ours."""
@@ -217,9 +224,27 @@ class ContiguousKV:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
+    def _end_spans(self) -> None:
+        """A closed reservation has no tokens; one that an array keeps open still has."""
+        if self.range.closed:
+            for span in self._open.values():
+                span.index, span.length = -1, 0
+            self._free, self._steps, self.tokens = list(range(self.max_sequences)), 0, 0
+            self._open.clear()
+
+    def _check_open(self) -> None:
+        if self.range.closed:
+            raise ClosedError(f"{self.range.name} is closed; make a new one")
+
+    def _check_mine(self, span: Span) -> None:
+        self._check_open()
+        if self._open.get(span.index) is not span:
+            raise StateError(f"{span!r} is not a span of {self.range.name!r}; use the one that opened it")
+
     def _check_append(self, span: Span, tokens: int) -> None:
         if span.index < 0:
             raise ClosedError("the span was closed; open a new one")
+        self._check_mine(span)
         if tokens < 0 or span.length + tokens > self.max_length:
             raise RangeError(
                 f"cannot append {tokens} tokens to {span.length}: a span holds at most {self.max_length}; "

@@ -118,7 +118,7 @@ class KVPool:
 
     def can_allocate(self, blocks: int) -> bool:
         """Whether ``blocks`` more blocks can be had; "not now" is a normal answer."""
-        return blocks <= self.block_pool.available or self.block_pool.can_allocate(blocks, self._new_rows())
+        return 0 <= blocks <= self.block_pool.available or self.block_pool.can_allocate(blocks, self._new_rows())
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -155,6 +155,8 @@ class KVPool:
         nothing has changed then.
         """
         self._check_open()
+        if len(set(blocks)) != len(blocks):
+            raise StateError(f"{list(blocks)} names a block twice; claim each once and fork it to share it")
         held = next((block for block in blocks if self.count(block)), None)
         if held is not None:
             raise StateError(f"block {held} is held already; fork it to share it")

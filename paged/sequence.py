@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from typing import TYPE_CHECKING
 
 from vmm import ClosedError, RangeError
@@ -32,6 +33,7 @@ class Sequence:
 
     def can_append(self, tokens: int) -> bool:
         """Whether ``tokens`` more tokens can be had now."""
+        tokens = _count(tokens)
         self._check_open()
         return self.pool.can_allocate(self._new_blocks(tokens) + self._tail_is_shared(tokens))
 
@@ -41,9 +43,8 @@ class Sequence:
         A partly filled last block that another sequence shares is copied first, on the default stream, so that the
         other's bytes stay. Raises OutOfMemoryError when the pool has not enough blocks; nothing has changed then.
         """
+        tokens = _count(tokens)
         self._check_open()
-        if tokens < 0:
-            raise RangeError(f"cannot append {tokens} tokens; append 0 or more")
         needed = self._new_blocks(tokens)
         if self._tail_is_shared(tokens):
             self._append_to_a_copy(needed)
@@ -121,3 +122,11 @@ class Sequence:
         size = self.pool.layout.block_size
         alone = [place for place, block in enumerate(self.table) if self.pool.count(block) == 1]
         return sum(min(size, self.length - place * size) for place in alone)
+
+
+def _count(tokens: int) -> int:
+    """A number of tokens as Python's int: NumPy's small ones overflow when they are multiplied by bytes."""
+    count = operator.index(tokens)
+    if count < 0:
+        raise RangeError(f"cannot append {count} tokens; append 0 or more")
+    return count
