@@ -91,8 +91,13 @@ class Device:
         """Wait for all work of this device.
 
         Raises DriverError for a fault, once: after it no work is left, and owners can still give back what they have.
+        A closed device has no work left: ``close`` has waited for it, so that owners may be closed after it.
         """
+        if not self._finalizer.alive:
+            return
         reported = self._lost
+        if self.driver.forked:
+            return  # the work is the parent's
         with self.current():
             try:
                 self.driver.synchronize()

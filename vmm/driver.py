@@ -31,6 +31,7 @@ POINTER_ATTRIBUTES = {member.name.removeprefix("CU_POINTER_ATTRIBUTE_"): member 
 """The pointer attributes by the end of their names."""
 ILLEGAL_ADDRESS = int(cuda.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS)
 """The status of work that touched memory without the right to; the context is lost then."""
+_NOT_INITIALIZED = int(cuda.CUresult.CUDA_ERROR_NOT_INITIALIZED)
 _INVALID_VALUE = int(cuda.CUresult.CUDA_ERROR_INVALID_VALUE)
 _KEPT_UNMAPS = 8
 POSIX_FILE_DESCRIPTOR = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -72,6 +73,8 @@ def check(call: str, result: tuple[Any, ...], *call_args: object) -> Any:
 def error_of(call: str, code: int, call_args: tuple[object, ...] = (), hint: str = "") -> VmmError:
     """The error that a status of ``call`` stands for, with the driver's own name for it."""
     name = cuda.CUresult(code).name if code in set(cuda.CUresult) else "unknown error"
+    if code == _NOT_INITIALIZED and not hint:
+        hint = "a process that was forked cannot use the driver of its parent; start it with spawn or exec"
     error = DriverError(call, code, name, call_args, hint)
     if code == OUT_OF_MEMORY:
         return OutOfMemoryError(f"{error}; free memory, lower the size, or raise the limit")
@@ -98,6 +101,7 @@ class Driver:
         self.api = Bindings(api) if api is cuda else api
         self.name = name
         self.backing: str = getattr(api, "backing", "device")
+        self._process = os.getpid()
         self.ranges: weakref.WeakSet[NamedRange] = weakref.WeakSet()
         self._unmaps: deque[tuple[int, int]] = deque(maxlen=_KEPT_UNMAPS)
         self._properties: dict[tuple[int, bool], Any] = {}
@@ -106,6 +110,18 @@ class Driver:
 
     def __repr__(self) -> str:
         return f"Driver({self.name}, backing {self.backing})"
+
+    # -- forks --------------------------------------------------------------------------------------------------
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that opened the driver: it can use nothing, and owns nothing."""
+        return os.getpid() != self._process
+
+    def _given_back(self, call: str, result: tuple[Any, ...], *call_args: object) -> None:
+        """As ``check``; in a forked child there is nothing to give back, for all of it is the parent's."""
+        if result[0] and not (int(result[0]) == _NOT_INITIALIZED and self.forked):
+            raise error_of(call, int(result[0]), call_args)
 
     # -- faults -------------------------------------------------------------------------------------------------
 
@@ -188,7 +204,7 @@ class Driver:
 
     def context_release(self, device: int) -> None:
         """Count one user of the primary context less."""
-        check("cuDevicePrimaryCtxRelease", self.api.cuDevicePrimaryCtxRelease(self._device(device)), device)
+        self._given_back("cuDevicePrimaryCtxRelease", self.api.cuDevicePrimaryCtxRelease(self._device(device)), device)
 
     @contextlib.contextmanager
     def context(self, handle: int) -> Iterator[None]:
@@ -218,7 +234,7 @@ class Driver:
 
     def free(self, address: int, size: int) -> None:
         """Give back a reservation: the exact pair that ``reserve`` made."""
-        check("cuMemAddressFree", self.api.cuMemAddressFree(address, size), address, size)
+        self._given_back("cuMemAddressFree", self.api.cuMemAddressFree(address, size), address, size)
 
     def create(self, device: int, size: int, *, exportable: bool = False) -> int:
         """Allocate physical memory on ``device`` and return its handle; it has no address yet."""
@@ -227,7 +243,7 @@ class Driver:
 
     def release(self, handle: int) -> None:
         """Drop one reference to an allocation; it lives on while it is mapped."""
-        check("cuMemRelease", self.api.cuMemRelease(handle), handle)
+        self._given_back("cuMemRelease", self.api.cuMemRelease(handle), handle)
 
     def map(self, address: int, size: int, handle: int) -> None:
         """Map a whole allocation at ``address``; nothing may touch it until access is set."""
@@ -257,7 +273,7 @@ class Driver:
 
     def unmap(self, address: int, size: int) -> None:
         """Unmap one or several whole, adjacent mappings. Does not wait for work that uses them."""
-        check("cuMemUnmap", self.api.cuMemUnmap(address, size), address, size)
+        self._given_back("cuMemUnmap", self.api.cuMemUnmap(address, size), address, size)
         self._unmaps.append((address, size))
 
     def set_access(self, address: int, size: int, grants: Sequence[tuple[int, Access]]) -> None:
@@ -295,7 +311,7 @@ class Driver:
 
     def alloc_free(self, address: int) -> None:
         """Free plain device memory."""
-        check("cuMemFree", self.api.cuMemFree(address), address)
+        self._given_back("cuMemFree", self.api.cuMemFree(address), address)
 
     def host_alloc(self, size: int) -> int:
         """Allocate pinned host memory in the current context; the address is valid on both sides."""
@@ -303,7 +319,7 @@ class Driver:
 
     def host_free(self, address: int) -> None:
         """Free pinned host memory."""
-        check("cuMemFreeHost", self.api.cuMemFreeHost(address), address)
+        self._given_back("cuMemFreeHost", self.api.cuMemFreeHost(address), address)
 
     def pointer_attributes(self, address: int, names: Sequence[str]) -> list[Any]:
         """The CU_POINTER_ATTRIBUTE values that ``names`` end in, for any address; None or 0 where there is none."""
@@ -349,7 +365,7 @@ class Driver:
 
     def event_destroy(self, event: int) -> None:
         """Destroy an event."""
-        check("cuEventDestroy", self.api.cuEventDestroy(event), event)
+        self._given_back("cuEventDestroy", self.api.cuEventDestroy(event), event)
 
     def stream_synchronize(self, stream: int) -> None:
         """Wait for the work of a stream; 0 is the default stream of the current context."""

@@ -95,3 +95,32 @@ LARGE = """
 @pytest.mark.parametrize("order", ["ordered", "scattered"])
 def test_8_gib_need_few_files_and_few_mappings(order):
     assert run(LARGE, order) == [str(8 << 30), "True", "0", "0"]
+
+
+FORKED = """
+    import os, sys, warnings
+    import vmm
+    warnings.simplefilter("ignore", DeprecationWarning)
+    with vmm.Device(driver=vmm.HostDriver(memory="64 MiB")) as device, vmm.GrowableRange(device, "16 MiB") as memory:
+        memory.grow("4 MiB")
+        child = os.fork()
+        if child == 0:
+            again = lambda: vmm.Device(driver=device.driver.api)
+            for use in (lambda: memory.grow("2 MiB"), device.memory_info, again):
+                try:
+                    use()
+                except vmm.DriverError as error:
+                    print(error.code, "start it with spawn or exec" in str(error), flush=True)
+            with vmm.Device(driver=vmm.HostDriver(memory="8 MiB")) as fresh:
+                print(fresh.memory_info().free, flush=True)
+            memory.close()  # and with nothing of the parent's, the child closes and ends like any other
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        memory.grow("2 MiB")
+        print(memory.committed)
+"""
+
+
+def test_case_35_a_forked_child_gets_a_clear_error_and_ends_in_peace():
+    """Case 35 (triton#10443): use in a forked child after the parent initialised: a clear error, not a crash."""
+    assert run(FORKED) == ["3", "True"] * 3 + [str(8 << 20), "7", str(6 << 20)]
