@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import operator
+import threading
 from typing import Any
 
 from vmm import (
@@ -25,6 +26,7 @@ from vmm import (
     parse_size,
     round_up,
 )
+from vmm.one_thread import one_thread
 
 from .layout import K
 from .spec import KVSpec
@@ -108,6 +110,7 @@ class ContiguousKV:
             name=name or "contiguous kv",
         )
         self._shared_supply = supply
+        self.busy = threading.Lock()
         self._free = list(range(self.max_sequences))
         self._open: dict[int, Span] = {}
         self._steps = 0
@@ -171,6 +174,7 @@ class ContiguousKV:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
+    @one_thread
     def open(self) -> Span:
         """Take the lowest free span. Raises OutOfMemoryError when all are open."""
         self._check_open()
@@ -180,6 +184,7 @@ class ContiguousKV:
         span = self._open[index] = Span(self, index)
         return span
 
+    @one_thread
     def grow(self, span: Span, tokens: int) -> None:
         """What ``Span.append`` does. Raises ClosedError for a closed span or pool, StateError for another's span."""
         tokens = operator.index(tokens)  # NumPy's small ints overflow when they are multiplied by bytes
@@ -197,6 +202,7 @@ class ContiguousKV:
         span.length += tokens
         self.tokens += tokens
 
+    @one_thread
     def retire(self, span: Span) -> None:
         """What ``Span.close`` does. Raises StateError, and changes nothing, while an array views the span."""
         self._check_mine(span)

@@ -11,11 +11,11 @@ from typing import Any
 
 from kernels_cu import PagedKV
 from vmm import ChunkSupply, ClosedError, Device, GrowableRange, Size, StateError, format_size, parse_size
+from vmm.one_thread import one_thread
 
 from .block_pool import BlockPool
 from .invariants import check_pool
 from .layout import K, KVLayout
-from .one_thread import one_thread
 from .sequence import Sequence
 
 

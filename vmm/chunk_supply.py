@@ -34,7 +34,7 @@ class ChunkSupply:
         self.budget = None if budget is None else parse_size(budget, name="budget")
         self._cache_limit = (0 if not cache else parse_size(cache, name="cache")) // self.chunk_size
         self._cached: list[PhysicalMemory] = []
-        self._in_use = 0
+        self._out: set[PhysicalMemory] = set()  # what ranges hold
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _release_all, self._cached)
 
@@ -51,7 +51,7 @@ class ChunkSupply:
     @property
     def in_use(self) -> int:
         """Bytes that ranges hold."""
-        return self._in_use * self.chunk_size
+        return len(self._out) * self.chunk_size
 
     @property
     def cached(self) -> int:
@@ -63,11 +63,11 @@ class ChunkSupply:
         """Bytes that the budget still lets ``take`` give, in whole chunks; None without a budget."""
         if self.budget is None:
             return None
-        return max(0, self.budget // self.chunk_size - self._in_use) * self.chunk_size
+        return max(0, self.budget // self.chunk_size - len(self._out)) * self.chunk_size
 
     def can_take(self, count: int) -> bool:
         """Whether the budget has room for ``count`` more chunks in use. The device itself may still be full."""
-        return self.budget is None or self._in_use + count <= self.budget // self.chunk_size
+        return self.budget is None or len(self._out) + count <= self.budget // self.chunk_size
 
     def take(self, count: int) -> list[PhysicalMemory]:
         """Give ``count`` chunks, cached ones first, or raise OutOfMemoryError and change nothing."""
@@ -82,17 +82,23 @@ class ChunkSupply:
                 undo.callback(self._cached.extend, reversed(reused))
                 created = self._create(count - len(reused))
                 undo.pop_all()
-            self._in_use += count
-        return reused + created
+            taken = reused + created
+            self._out.update(taken)
+        return taken
 
     def give(self, chunks: list[PhysicalMemory]) -> None:
-        """Take chunks back: keep what the cache has room for, release the rest."""
+        """Take chunks back: keep what the cache has room for, release the rest.
+
+        Raises StateError for a chunk that this supply did not give, or that comes back twice; nothing has changed then.
+        """
         with self._lock:
-            if len(chunks) > self._in_use:
-                raise StateError(f"{len(chunks)} chunks given back, but only {self._in_use} are in use")
-            self._in_use -= len(chunks)
+            returned = set(chunks)
+            if len(returned) != len(chunks) or not returned <= self._out:
+                strange = next((chunk for chunk in chunks if chunk not in self._out), "one chunk twice")
+                raise StateError(f"{strange} was given back; this supply has {len(self._out)} others in use")
+            self._out -= returned
             room = max(0, self._cache_limit - len(self._cached)) if self._finalizer.alive else 0
-            self._cached.extend(chunks[:room])
+            self._cached.extend(chunk for chunk in chunks[:room] if not chunk.closed)
             for chunk in chunks[room:]:
                 chunk.close()
 

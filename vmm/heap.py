@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,7 @@ from .chunk_supply import ChunkSupply
 from .device import Device
 from .errors import OutOfMemoryError, StateError
 from .growable import GrowableRange
+from .one_thread import one_thread
 from .sizes import Size, format_size, parse_size, round_up
 from .spans import FreeSpans
 from .views import Shape
@@ -56,6 +58,7 @@ class Heap:
         self.range = GrowableRange(device, reserve, chunk=chunk, supply=supply, name="heap")
         self._spans = FreeSpans(self.range.reserved)
         self._blocks: dict[int, Block] = {}
+        self.busy = threading.Lock()
         self._users: Counter[int] = Counter()  # chunk -> blocks that touch it
 
     def __repr__(self) -> str:
@@ -82,6 +85,7 @@ class Heap:
         """Bytes in blocks, rounding included."""
         return self.reserved - self._spans.free
 
+    @one_thread
     def allocate(self, size: Size) -> Block:
         """A block of at least ``size`` bytes, rounded up to 512, at an address that is a multiple of 512."""
         requested = parse_size(size)
@@ -102,6 +106,7 @@ class Heap:
         block = self._blocks[offset] = Block(self, offset, length, requested)
         return block
 
+    @one_thread
     def release(self, block: Block) -> None:
         """What ``block.free()`` does."""
         if self._blocks.get(block.offset) is not block:

@@ -39,6 +39,11 @@ class PhysicalMemory:
         self.close()
 
     @property
+    def closed(self) -> bool:
+        """Whether the handle was released."""
+        return self._handle == _CLOSED
+
+    @property
     def handle(self) -> int:
         """The driver's handle. Raises ClosedError after ``close``."""
         if self._handle == _CLOSED:

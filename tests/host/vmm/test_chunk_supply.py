@@ -81,10 +81,21 @@ def test_a_chunk_that_is_no_multiple_of_the_granularity_is_refused(device, chunk
         vmm.ChunkSupply(device, chunk)
 
 
-def test_more_given_back_than_taken_is_refused(device):
-    supply, stray = vmm.ChunkSupply(device), vmm.PhysicalMemory(device, "2 MiB")
-    with supply, stray, pytest.raises(vmm.StateError, match="only 0 are in use"):
-        supply.give([stray])
+def test_only_what_was_given_comes_back_and_once(device):
+    supply, other = vmm.ChunkSupply(device, cache="8 MiB"), vmm.ChunkSupply(device, "4 MiB")
+    with supply, other, vmm.PhysicalMemory(device, "2 MiB") as stray:
+        held, foreign = supply.take(2), other.take(1)
+        for wrong in ([stray], [held[0], held[0]], [held[0], *foreign]):
+            with pytest.raises(vmm.StateError, match="was given back"):
+                supply.give(wrong)
+            assert (supply.in_use, supply.cached) == (4 * MIB, 0)
+        supply.give([held[0]])
+        with pytest.raises(vmm.StateError, match="was given back"):
+            supply.give([held[0]])
+        held[1].close()
+        supply.give([held[1]])
+        assert (supply.in_use, supply.cached) == (0, 2 * MIB)  # a closed chunk is not kept for the next taker
+        other.give(foreign)
 
 
 def test_a_closed_supply_gives_nothing_and_still_takes_back(device):

@@ -75,3 +75,17 @@ def test_a_fault_says_what_lies_at_the_address(device):
     assert isinstance(error, vmm.DriverError)
     assert error.code == 700
     assert f"write of {kv.base + 5:#x}" in str(error)
+
+
+def test_owners_may_be_closed_after_their_device():
+    api = vmm.HostDriver(memory="64 MiB")
+    device = vmm.Device(driver=api)
+    kv, heap = vmm.GrowableRange(device, "8 MiB"), vmm.Heap(device, "8 MiB")
+    kv.commit([0, 2])
+    block = heap.allocate(5)
+    device.close()
+    kv.decommit([2])
+    block.free()
+    kv.close()
+    heap.close()
+    assert api.live().total == 0

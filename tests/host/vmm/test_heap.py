@@ -1,5 +1,6 @@
 import itertools
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -136,3 +137,35 @@ def test_random_blocks_never_overlap_and_keep_their_bytes(heap):
     ordered = sorted(held, key=lambda entry: entry[0].offset)
     for (low, _), (high, _) in itertools.pairwise(ordered):
         assert low.offset + low.size <= high.offset
+
+
+def test_two_threads_at_once_are_told_and_nothing_is_lost(rules):
+    refused, errors = [], []
+    with vmm.Heap(rules, "64 MiB") as heap:
+
+        def work():
+            try:
+                for _ in range(2000):
+                    try:
+                        block = heap.allocate(700_000)
+                    except vmm.StateError as refusal:
+                        refused.append(refusal)
+                        continue
+                    while True:
+                        try:
+                            block.free()
+                            break
+                        except vmm.StateError as refusal:
+                            refused.append(refusal)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+        assert all("one thread at a time" in str(refusal) for refusal in refused)
+        assert (heap.allocated, heap.committed) == (0, 0)
+        assert heap.allocate("64 MiB").size == 64 * MIB

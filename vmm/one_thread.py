@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from vmm import StateError
+from .errors import StateError
 
 
 class _Owned(Protocol):
@@ -27,7 +27,7 @@ def one_thread(
     @functools.wraps(change)
     def guarded(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         if not self.busy.acquire(blocking=False):
-            raise StateError("the pool is being changed by another thread; a pool belongs to one thread at a time")
+            raise StateError(f"this {type(self).__name__} is being changed by another thread; one thread at a time")
         try:
             return change(self, *args, **kwargs)
         finally:
