@@ -10,7 +10,17 @@ from collections.abc import Sequence as Ids
 from typing import Any
 
 from kernels_cu import PagedKV
-from vmm import ChunkSupply, ClosedError, Device, GrowableRange, Size, StateError, format_size, parse_size
+from vmm import (
+    AlignmentError,
+    ChunkSupply,
+    ClosedError,
+    Device,
+    GrowableRange,
+    Size,
+    StateError,
+    format_size,
+    parse_size,
+)
 from vmm.one_thread import one_thread
 
 from .block_pool import BlockPool
@@ -43,6 +53,9 @@ class KVPool:
         supply: ChunkSupply | None = None,
         name: str | None = None,
     ) -> None:
+        if layout.chunk % device.granularity:
+            unit = format_size(device.granularity)
+            raise AlignmentError(f"the layout's chunk of {layout.chunk} bytes is no multiple of the granularity {unit}")
         total, max_rows = _capacity(layout, blocks, budget, prealloc)
         if reserve_rows < 0:
             raise ValueError(f"reserve_rows must be 0 or more, not {reserve_rows}")

@@ -63,7 +63,7 @@ def plot(report: Report, path: str | Path) -> None:
         f"order {report.options['order']}, chunk {format_size(report.options['chunk'])}, "
         f"rate scale {report.options['rate_scale']:g}; driver {report.driver}, backing {report.backing}"
     )
-    figure.suptitle(textwrap.fill(title, round(12 * width)), fontsize=10)
+    figure.suptitle(textwrap.fill(title, round(12 * width)), fontsize=10, parse_math=False)
     write_atomically(target, lambda out: figure.savefig(out, format=target.suffix[1:].lower(), dpi=150))
 
 

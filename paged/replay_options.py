@@ -14,6 +14,18 @@ from .roofline import H100_BANDWIDTH, H100_FLOPS, STEP_OVERHEAD_S
 DEFAULT_GPU_MEMORY = 80 << 30
 """Bytes of the GPU that the host driver stands for when none is named: an H100, as the roofline's constants."""
 
+_BOUNDS = (
+    ("rate", 1e-6, 1e9),
+    ("rate_scale", 1e-6, 1e6),
+    ("flops", 1e6, 1e24),
+    ("bandwidth", 1e3, 1e21),
+    ("step_overhead", 0.0, 3600.0),
+)
+"""Least and greatest values with which the clock of a replay still counts; far beyond any machine.
+
+What is no positive number is refused where it is used.
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -64,6 +76,10 @@ class Options:
             raise ValueError(f"GPU memory utilization must be above 0 and at most 1, not {self.gpu_memory_utilization}")
         if not (math.isfinite(self.reserve) and self.reserve >= 0):
             raise ValueError(f"reserve must be a fraction of 0 or more, not {self.reserve}")
+        for name, least, most in _BOUNDS:
+            value = getattr(self, name)
+            if value and 0 < value < math.inf and not least <= value <= most:
+                raise ValueError(f"{name.replace('_', ' ')} must be {least:g} to {most:g}, not {value}")
         if self.seed < 0:
             raise ValueError(f"the seed must be 0 or more, not {self.seed}")
         _one_of("order", self.order, ("block", "layer"))

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import click
 
-from ..errors import AlignmentError, RangeError, SizeError, VmmError
+from ..errors import AlignmentError, DriverMissingError, RangeError, SizeError, VmmError
 from .demo import demo
 from .info import info
 from .settle import settle
 
 _DONE, _FAILED, _BAD_USAGE = 0, 1, 2
+_BAD_VALUES = (AlignmentError, DriverMissingError, RangeError, SizeError)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
@@ -43,7 +44,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _fail(error.format_message(), error.exit_code)
         except click.Abort:
             return _fail("stopped", _FAILED)
-        except (AlignmentError, RangeError, SizeError) as error:  # an option's value, by the one who reads it
+        except _BAD_VALUES as error:  # an option's value, by the one who reads it
             return _fail(str(error), _BAD_USAGE)
         except VmmError as error:
             return _fail(str(error), _FAILED)

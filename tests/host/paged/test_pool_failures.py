@@ -132,3 +132,9 @@ def test_random_sequences_with_failures(failing, make_layout, picture, block_kib
         assert (pool.committed, pool.live) == (0, 0)
     assert failures > 0
     assert refusals > 0
+
+
+def test_a_chunk_that_the_device_cannot_give_is_refused_before_anything_is_made(rules):
+    layout = paged.KVLayout(paged.KVSpec(2, 2, 64, "float32"), 16, chunk=1)
+    with pytest.raises(vmm.AlignmentError, match=r"chunk of 1 bytes is no multiple of the granularity 2 MiB"):
+        paged.KVPool(rules, layout, blocks=1 << 20)

@@ -226,3 +226,11 @@ def test_a_run_that_serves_nobody_says_why_and_fails(trace: Path) -> None:
     assert found.exit_code == 1
     assert "are longer than max-model-len 10 and were rejected" in " ".join(found.stdout.split())
     assert "whatever its size" in found.stdout
+
+
+def test_a_trace_named_like_a_formula_is_drawn_as_it_is(trace: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "a$x_{$.csv"
+    odd.write_bytes(trace.read_bytes())
+    found = run(odd, "--driver", "host", "--policy", "static", "--plot", tmp_path / "growth.png")
+    assert found.exit_code == 0, found.output
+    assert (tmp_path / "growth.png").stat().st_size > 1000

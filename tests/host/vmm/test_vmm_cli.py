@@ -122,14 +122,14 @@ def test_errors_are_one_line_and_a_status(capsys, arguments, status, said):
     assert said in error
 
 
-def test_a_driver_that_is_not_there_is_a_failure(capsys, monkeypatch):
+def test_a_driver_that_is_not_there_is_bad_usage(capsys, monkeypatch):
     from cuda.bindings import driver as cuda
 
     def missing(_flags):
         raise RuntimeError("libcuda.so.1 was not found\nsecond line")
 
     monkeypatch.setattr("vmm.driver.cuda", _Without(cuda, missing))
-    assert run(["info", "--driver", "cuda"]) == 1
+    assert run(["info", "--driver", "cuda"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "install the NVIDIA driver, or use driver='host'" in error
