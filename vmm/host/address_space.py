@@ -163,10 +163,18 @@ class AddressSpace:
     def leave(self, mapping: Mapping) -> None:
         """Take a mapping out again."""
         unit = self.granularity
-        for granule in range(mapping.base // unit, mapping.end // unit):
+        first, stop = mapping.base // unit, mapping.end // unit
+        del self.granules[first]
+        for granule in range(first + 1, stop) if stop - first > 1 else ():
             del self.granules[granule]
         mapping.reservation.mapped -= 1
         self.mappings -= 1
+
+    def mappings_in(self, reservation: Reservation) -> list[Mapping]:
+        """The mappings of a reservation, in any order."""
+        if not reservation.mapped:
+            return []
+        return [*{m.base: m for m in self.granules.values() if m.reservation is reservation}.values()]
 
     def whole_mappings(self, base: int, end: int) -> list[Mapping] | None:
         """The adjacent mappings of one reservation that [base, end) is made of, or None if it is not."""

@@ -18,7 +18,8 @@ class HostDriver(PictureCalls):
     memory of the operating system; ``backing="none"`` keeps the rules only. ``poison`` is a byte that fills fresh
     memory. ``peers`` says which of the ``devices`` reach each other's memory: "all", "none", or pairs of ordinals.
     ``streams`` run their work at once ("eager") or when somebody waits for it ("deferred"). ``fail`` is one call that
-    is refused, whatever the rules say. Raises ValueError (SizeError for sizes) for options that it does not have.
+    is refused, whatever the rules say. ``free_mapped`` lets a reservation be freed with mappings in it, as some report
+    of a real driver. Raises ValueError (SizeError for sizes) for options that it does not have.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class HostDriver(PictureCalls):
         streams: str = "eager",
         poison: int | None = None,
         fail: Failure | None = None,
+        free_mapped: bool = False,
     ) -> None:
         super().__init__(
             memory=memory,
@@ -43,6 +45,7 @@ class HostDriver(PictureCalls):
             poison=poison,
         )
         self._countdown = Countdown(fail)
+        self._free_mapped = free_mapped
         gate.shut(self)
 
     def cuInit(self, Flags: int) -> Result:
@@ -51,6 +54,14 @@ class HostDriver(PictureCalls):
         if result is OK:
             self._arm()
         return result
+
+    def shut_down(self) -> None:
+        """Go, as a driver does at the end of its process: memory and addresses go back, and every call answers 4.
+
+        Whatever still looks at the memory must not be used again.
+        """
+        gate.shut_down(self)
+        self._close()
 
     def fail(self, failure: Failure | None) -> None:
         """Let one call fail from now on, counted from here; None for none any more."""

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .results import NOT_INITIALIZED, Result
+from .results import DEINITIALIZED, NOT_INITIALIZED, Result
 
 OPEN_FUNCTIONS = frozenset(("cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"))
 """What answers before cuInit."""
@@ -48,9 +48,16 @@ def refusal(call: str, status: Any) -> Callable[..., Result]:
     return lambda *_args, **_kwargs: result
 
 
-def shut(driver: object) -> None:
-    """Let every call answer that the driver is not initialised."""
-    vars(driver).update({call: refusal(call, NOT_INITIALIZED) for call in OUTPUTS})
+def shut(driver: object, status: Any = NOT_INITIALIZED) -> None:
+    """Let every call answer ``status``, by default that the driver is not initialised."""
+    vars(driver).update({call: refusal(call, status) for call in OUTPUTS})
+
+
+def shut_down(driver: object) -> None:
+    """Let every call answer that the driver has gone, cuInit included."""
+    shut(driver, DEINITIALIZED)
+    vars(driver)["cuInit"] = lambda *_args: (DEINITIALIZED,)
+    _opened.discard(driver)
 
 
 def open_(driver: object) -> None:

@@ -24,7 +24,7 @@ class LaunchView(PlainCalls):
     @contextlib.contextmanager
     def _as_seen_by(self, context: Context) -> Iterator[None]:
         """Allow only what the device of ``context`` may do. Costs nothing while all tables say the same."""
-        if not self._uneven or self.backing == "none":
+        if not self._uneven or not self._has_pages:
             yield
             return
         with self._lock:

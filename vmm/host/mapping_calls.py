@@ -51,11 +51,25 @@ class MappingCalls(AllocationCalls):
         base, size = number(ptr), number(size)
         with self._lock:
             region = self._space.exact(base)
-            if not isinstance(region, Reservation) or region.size != size or region.mapped:
+            if not isinstance(region, Reservation) or region.size != size:
                 return INVALID
+            if region.mapped:
+                return self._free_with_mappings(region) if self._free_mapped else INVALID
             self._backing.unreserve(base, size)
             self._space.remove(region)
             self._note(("cuMemAddressFree", base, size))
+        return OK
+
+    def _free_with_mappings(self, region: Reservation) -> Result:
+        """Unmap everything in a reservation and free it. The lock is held."""
+        for mapping in self._space.mappings_in(region):
+            self._space.leave(mapping)
+            mapping.allocation.maps -= 1
+            if not mapping.allocation.maps and not mapping.allocation.refs:
+                self._drop(mapping.allocation)
+        self._backing.unreserve(region.base, region.size)
+        self._space.remove(region)
+        self._note(("cuMemAddressFree", region.base, region.size))
         return OK
 
     def cuMemMap(self, ptr: Any, size: int, offset: int, handle: Any, flags: int) -> Result:
@@ -126,7 +140,7 @@ class MappingCalls(AllocationCalls):
                 tables.append(table if old is table or old is NO_ACCESS else table.over(old))
             if self._read_only and table.permission > properties.READ and not all(m.allocation.writable for m in found):
                 return (NOT_PERMITTED,)
-            if not self._protect(found, tables):
+            if self._has_pages and not self._protect(found, tables):
                 return EXHAUSTED
             for mapping, merged in zip(found, tables):  # noqa: B905 - strict costs a third of the call
                 mapping.access = merged

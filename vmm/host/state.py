@@ -81,6 +81,7 @@ class HostState:
             raise SizeError(f"memory must be at least the granularity of {least}, not {memory!r}")
         self._backing = _backing(backing)
         self.backing = self._backing.name
+        self._has_pages = self.backing != "none"  # page permissions, which follow the access tables
         self._lock = threading.Lock()
         self._running = threading.RLock()  # held while a kernel runs
         self._space = AddressSpace(self.granularity)
@@ -89,6 +90,7 @@ class HostState:
             Bank((DEVICE, ordinal), total, self._backing.store(f"vmm-device-{ordinal}")) for ordinal in range(devices)
         ]
         self._allocations: dict[int, Allocation] = {}
+        self._free_mapped = False
         self._read_only = 0  # allocations from descriptors that allow no writing
         self._contexts = [Context(next(_IDENTITIES), bank) for bank in self._devices]
         self._thread = ThreadStack()
