@@ -178,6 +178,24 @@ def test_a_read_only_descriptor_gives_read_only_memory(driver):
         os.close(held)
 
 
+def test_a_writable_descriptor_may_follow_a_read_only_one(driver):
+    maker = Driver(HostDriver(memory="16 MiB"), "host")
+    made = maker.create(0, UNIT, exportable=True)
+    descriptor = maker.export_descriptor(made)
+    reader = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
+    first, second = driver.import_descriptor(reader), driver.import_descriptor(descriptor)
+    base, other = mapped(driver, first, Access.READ), mapped(driver, second)
+    driver.copy_in(other, b"written", 7)
+    found = bytearray(7)
+    driver.copy_out(found, base, 7)
+    assert found == b"written"
+    unmapped(driver, base, first)
+    unmapped(driver, other, second)
+    maker.release(made)
+    for held in (reader, descriptor):
+        os.close(held)
+
+
 def test_the_exporter_itself_keeps_its_rights(driver):
     handle = driver.create(0, UNIT, exportable=True)
     descriptor = driver.export_descriptor(handle)
