@@ -63,6 +63,7 @@ class GrowableRange:
         self._pins, self._views = Pins(), Views()
         self._busy = threading.Lock()
         self._finalizer = weakref.finalize(self, _drop, self._chunks)
+        device.driver.ranges.add(self)  # errors about an address name the range and the chunk
 
     def __repr__(self) -> str:
         state = f"{format_size(self.committed)} committed" if self._finalizer.alive else "closed"
