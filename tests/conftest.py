@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from cuda.bindings import driver as cuda
 
 import vmm
+from vmm.host import FailingDriver
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,41 +50,9 @@ def rules() -> Iterator[vmm.Device]:
         yield found
 
 
-class FailingApi:
-    """Any driver's functions, of which one call can be made to fail: the ``at``-th of ``call``, with ``code``."""
-
-    def __init__(self, api: Any) -> None:
-        self._api = api
-        self._call, self._left, self._code = "", 0, 0
-
-    def arm(self, call: str, at: int, code: int = 2) -> None:
-        """Fail the ``at``-th call of ``call`` from now, counted from 1."""
-        self._call, self._left, self._code = call, at, code
-
-    def disarm(self) -> bool:
-        """Fail nothing more; whether the armed call is still to come."""
-        waiting, self._call = bool(self._call), ""
-        return waiting
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._api, name)
-        return self._guard(name, found) if name.startswith("cu") else found
-
-    def _guard(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(*args: Any) -> Any:
-            if name == self._call:
-                self._left -= 1
-                if not self._left:
-                    self._call = ""
-                    return (cuda.CUresult(self._code), None)
-            return call(*args)
-
-        return guarded
-
-
 @pytest.fixture
-def failing() -> Iterator[tuple[vmm.Device, FailingApi]]:
+def failing() -> Iterator[tuple[vmm.Device, FailingDriver]]:
     """A device with 64 MiB of real memory, and the switch that makes one of its driver's calls fail."""
-    api = FailingApi(vmm.HostDriver(memory="64 MiB"))
+    api = FailingDriver(vmm.HostDriver(memory="64 MiB"))
     with vmm.Device(driver=api) as found:
         yield found, api

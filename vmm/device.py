@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .driver import ILLEGAL_ADDRESS, Driver, error_of, open_driver
+from .choice import open_driver
+from .driver import ILLEGAL_ADDRESS, Driver, error_of
 from .errors import ClosedError, DriverError, RangeError
 from .sizes import format_size
 
@@ -30,7 +31,7 @@ class Device:
     """The device that ranges and supplies take their memory from.
 
     ``driver`` is "cuda", "host", or an object with the driver's functions such as ``HostDriver(memory="80 GiB")``; None
-    takes the real driver where there is one (see ``vmm.driver.open_driver``). ``recorder`` sees every call.
+    takes the real driver where there is one (see ``vmm.choice.open_driver``). ``recorder`` sees every call.
     The device's primary context is retained until ``close``; the caller's current context is left as it was.
 
     Raises DriverMissingError when a forced driver is not there or the device lacks the virtual memory calls,

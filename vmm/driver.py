@@ -1,4 +1,4 @@
-"""The only file that speaks to the C API: choose a driver, check every status, and make each call thin.
+"""The only file that speaks to the C API: check every status, and make each call thin.
 
 ``Driver`` has one short method a call, with ints in and ints out. It works over any object with the functions of
 ``cuda.bindings.driver``: that module itself, the software ``HostDriver``, or either of them wrapped by a recorder.
@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import enum
 import os
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,8 @@ from .errors import OUT_OF_MEMORY, DriverError, DriverMissingError, OutOfMemoryE
 VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
 """The attribute that says whether a device has the virtual memory calls."""
 _NO_TIMING = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-_NO_DEVICE = int(cuda.CUresult.CUDA_ERROR_NO_DEVICE)
+NO_DEVICE = int(cuda.CUresult.CUDA_ERROR_NO_DEVICE)
+"""The status of a machine with a driver and without a GPU."""
 AccessDesc, AllocationProp, Location = cuda.CUmemAccessDesc, cuda.CUmemAllocationProp, cuda.CUmemLocation
 """The structs of the calls, for those who fill them with values that no enum has."""
 POINTER_ATTRIBUTES = {member.name.removeprefix("CU_POINTER_ATTRIBUTE_"): member for member in cuda.CUpointer_attribute}
@@ -391,67 +391,6 @@ def _grant(device: int, access: Access) -> Any:
     return found
 
 
-def open_driver(choice: Any = None) -> Driver:
-    """Return the driver that ``choice`` names: "cuda", "host", an object with the API's functions, or None.
-
-    None takes the environment variable VMM_DRIVER, else the real driver if it is there with a device that supports
-    virtual memory, else the host driver. Raises DriverMissingError when a named driver is not there.
-    """
-    if choice is None:
-        choice = os.environ.get("VMM_DRIVER") or "auto"
-    if not isinstance(choice, str):
-        return Driver(choice, getattr(choice, "driver_name", "cuda"))
-    if choice == "cuda":
-        return _open_cuda()
-    if choice == "host":
-        return _open_host()
-    if choice == "auto":
-        return _open_either()
-    raise DriverMissingError(f"unknown driver {choice!r}; VMM_DRIVER and driver= take 'cuda' or 'host'")
-
-
-class NoGpuError(DriverMissingError):
-    """There is no GPU here, or no NVIDIA driver, as against one that is there and cannot be used."""
-
-
-def _open_cuda() -> Driver:
-    """The real driver, or DriverMissingError with the reason."""
-    try:
-        driver = Driver(cuda, "cuda")
-        count = driver.device_count()
-    except (RuntimeError, DriverError) as error:  # no libcuda is a RuntimeError of the bindings
-        raise _missing(error) from error
-    if not count:
-        raise NoGpuError("driver 'cuda' finds no GPU; use driver='host'")
-    return driver
-
-
-def _missing(error: RuntimeError | DriverError) -> DriverMissingError:
-    """What an error at the first calls of the real driver means."""
-    reason = str(error).splitlines()[0]
-    if isinstance(error, DriverError) and error.code == _NO_DEVICE:
-        return NoGpuError(f"driver 'cuda' finds no GPU: {reason}; use driver='host'")
-    if isinstance(error, DriverError) or "cuGetProcAddress" in reason:  # a library older than the bindings can load
-        return DriverMissingError(
-            f"driver 'cuda' cannot be used: {reason}; mend or update the NVIDIA driver, or use driver='host'"
-        )
-    return NoGpuError(f"driver 'cuda' cannot be used: {reason}; install the NVIDIA driver, or use driver='host'")
-
-
-def _open_host() -> Driver:
-    from .host import HostDriver
-
-    return Driver(HostDriver(), "host")
-
-
-def _open_either() -> Driver:
-    """The real driver where it can be used, else the host driver: silently where there is no GPU at all."""
-    try:
-        driver = _open_cuda()
-        driver.check_supported(0)
-    except NoGpuError:
-        return _open_host()
-    except VmmError as error:
-        warnings.warn(f"falling back to the host driver: {error}", RuntimeWarning, stacklevel=4)
-        return _open_host()
-    return driver
+def real_driver() -> Driver:
+    """The GPU's driver. What the bindings raise without one, RuntimeError or DriverError, is for the caller to read."""
+    return Driver(cuda, "cuda")

@@ -258,7 +258,8 @@ def test_virtual_memory_has_no_legacy_handle(lab, caplog):
 CHILD = """
     import sys
     import vmm
-    from vmm.driver import Driver, open_driver
+    from vmm.choice import open_driver
+    from vmm.driver import Driver
     driver, descriptor = open_driver(sys.argv[1]), int(sys.argv[2])
     context = driver.context_retain(0)
     unit = driver.granularity(0)

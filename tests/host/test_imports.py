@@ -64,6 +64,7 @@ def test_lower_floors_of_vmm_import_no_higher_ones():
         "errors",
         "sizes",
         "driver",
+        "choice",
         "device",
         "physical",
         "address_range",

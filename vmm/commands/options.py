@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ..driver import Driver, open_driver
+from ..choice import open_driver
+from ..driver import Driver
 from ..host import HostDriver
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -9,7 +9,8 @@ import json
 import logging
 import sys
 
-from ..driver import Driver, open_driver
+from ..choice import open_driver
+from ..driver import Driver
 from ..errors import VmmError
 from .bench import Bench
 from .questions import QUESTIONS

@@ -200,7 +200,7 @@ def test_a_forced_driver_that_is_not_there(run, monkeypatch):
     def missing(*_):
         raise vmm.DriverMissingError("driver 'cuda' cannot be used: no libcuda")
 
-    monkeypatch.setattr("vmm.driver._open_cuda", missing)
+    monkeypatch.setattr("vmm.choice._open_cuda", missing)
     done = run(environment={"VMM_DRIVER": "cuda"})
     assert (done.exit_code, done.stderr) == (2, "error: driver 'cuda' cannot be used: no libcuda\n")
 

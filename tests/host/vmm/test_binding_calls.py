@@ -9,7 +9,7 @@ import struct
 import pytest
 
 import vmm
-from vmm.driver import open_driver
+from vmm.choice import open_driver
 
 UNIT = 2 << 20
 PINNED_MEMORY, DEVICE = 1, 1  # CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE

@@ -3,7 +3,7 @@ import gc
 import pytest
 
 import vmm
-from vmm.driver import open_driver
+from vmm.choice import open_driver
 
 
 def test_the_report_names_driver_device_and_backing(device):

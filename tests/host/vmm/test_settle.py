@@ -141,7 +141,7 @@ def test_several_lines_at_once_are_all_read():
 
 def ask_over_the_bindings(keys):
     """The questions, with what they raised where the bindings would not pass a call on."""
-    from vmm.driver import open_driver
+    from vmm.choice import open_driver
     from vmm.settle.bench import Bench
 
     driver, raised = open_driver("cuda"), {}
