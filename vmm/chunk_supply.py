@@ -18,15 +18,23 @@ class ChunkSupply:
 
     ``budget`` bounds the bytes that exist: in use and cached together; None leaves the bound to the device. ``cache``
     is how many bytes of returned chunks are kept for the next taker instead of released. A chunk is never created
-    while a cached one fits. All methods may be called from several threads.
+    while a cached one fits. ``exportable`` chunks can be shared with other processes. All methods may be called from
+    several threads.
 
     Raises AlignmentError for a chunk that is no multiple of the granularity.
     """
 
     def __init__(
-        self, device: Device, chunk: Size | None = None, *, budget: Size | None = None, cache: Size | None = None
+        self,
+        device: Device,
+        chunk: Size | None = None,
+        *,
+        budget: Size | None = None,
+        cache: Size | None = None,
+        exportable: bool = False,
     ) -> None:
         self.device = device
+        self.exportable = exportable
         self.chunk_size = device.granularity if chunk is None else parse_size(chunk, name="chunk")
         if self.chunk_size % device.granularity:
             unit = f"{format_size(device.granularity)} ({device.granularity})"
@@ -122,7 +130,7 @@ class ChunkSupply:
             undo.callback(_close_each, created)
             try:
                 for _ in range(count):
-                    created.append(PhysicalMemory(self.device, self.chunk_size))
+                    created.append(PhysicalMemory(self.device, self.chunk_size, exportable=self.exportable))
             except OutOfMemoryError as error:
                 free = format_size(self.device.memory_info().free)
                 error.add(f"chunk {len(created) + 1} of {count} new ones; {free} free on device {self.device.ordinal}")

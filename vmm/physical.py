@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .device import Device
-from .errors import AlignmentError, ClosedError
+from .errors import AlignmentError, ClosedError, StateError
 from .sizes import Size, format_size, parse_size
 
 _CLOSED = 0  # the driver never gives handle 0
@@ -13,13 +13,14 @@ class PhysicalMemory:
     """``size`` bytes of a device's physical memory, a multiple of its granularity: one cuMemCreate.
 
     Light enough to have by the ten thousand: no finalizer of its own (its supply or range has one). Memory that is
-    still mapped when it is closed lives until the unmap. Raises AlignmentError for a size that is no multiple of the
-    granularity and OutOfMemoryError when the device is full.
+    still mapped when it is closed lives until the unmap. ``exportable`` memory can be shared with other processes.
+    Raises AlignmentError for a size that is no multiple of the granularity and OutOfMemoryError when the device is
+    full.
     """
 
-    __slots__ = ("_handle", "device", "last_owner", "size")
+    __slots__ = ("_handle", "device", "exportable", "last_owner", "size")
 
-    def __init__(self, device: Device, size: Size) -> None:
+    def __init__(self, device: Device, size: Size, *, exportable: bool = False) -> None:
         self._handle = _CLOSED
         self.device = device
         self.size = parse_size(size)
@@ -27,7 +28,22 @@ class PhysicalMemory:
             unit = format_size(device.granularity)
             raise AlignmentError(f"size {self.size} is no multiple of the granularity {unit} ({device.granularity})")
         self.last_owner = 0
-        self._handle = device.driver.create(device.ordinal, self.size)
+        self.exportable = exportable
+        self._handle = device.driver.create(device.ordinal, self.size, exportable=exportable)
+
+    @classmethod
+    def imported(cls, device: Device, size: int, descriptor: int) -> PhysicalMemory:
+        """The memory that another process exported as a file descriptor, which stays the caller's to close.
+
+        A descriptor does not carry its size: ``size`` must be the exporter's. Raises DriverError for a descriptor of
+        something else.
+        """
+        made = cls.__new__(cls)
+        made.device, made.size, made.exportable = device, size, True
+        made.last_owner = 0
+        made._handle = _CLOSED
+        made._handle = device.driver.import_descriptor(descriptor)
+        return made
 
     def __repr__(self) -> str:
         return f"PhysicalMemory({format_size(self.size)}, {f'handle {self._handle:#x}' if self._handle else 'closed'})"
@@ -49,6 +65,15 @@ class PhysicalMemory:
         if self._handle == _CLOSED:
             raise ClosedError("physical memory is closed; create new memory to map")
         return self._handle
+
+    def export(self) -> int:
+        """A file descriptor of this memory, for another process; the caller closes it. It keeps the memory alive.
+
+        Raises StateError for memory that was not created exportable.
+        """
+        if not self.exportable:
+            raise StateError(f"{self!r} cannot leave this process; create it with exportable=True")
+        return self.device.driver.export_descriptor(self.handle)
 
     def close(self) -> None:
         """Release the handle. Closing twice does nothing."""

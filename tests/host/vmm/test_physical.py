@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 import vmm
@@ -39,3 +41,36 @@ def test_memory_closed_while_mapped_lives_until_the_unmap(device):
         assert device.memory_info().free == before - 2 * MIB
         addresses.unmap([mapping])
         assert device.memory_info().free == before
+
+
+def test_exported_memory_is_the_same_memory_on_the_other_side(device):
+    """A descriptor carries the memory, not its size; it lives until both handles and the descriptor are gone."""
+    size = device.granularity
+    free = device.memory_info().free
+    with vmm.AddressRange(device, 2 * size) as addresses, vmm.PhysicalMemory(device, size, exportable=True) as mine:
+        descriptor = mine.export()
+        theirs = vmm.PhysicalMemory.imported(device, size, descriptor)
+        os.close(descriptor)
+        both = [addresses.map(0, mine), addresses.map(size, theirs)]
+        addresses.set_access(both, vmm.Access.READWRITE)
+        device.driver.copy_in(addresses.base, b"\x07" * 16, 16)
+        seen = bytearray(16)
+        device.driver.copy_out(seen, addresses.base + size, 16)
+        assert seen == b"\x07" * 16
+        theirs.close()
+    assert device.memory_info().free == free
+
+
+def test_memory_that_was_not_made_for_it_cannot_be_exported(device):
+    with (
+        vmm.PhysicalMemory(device, device.granularity) as memory,
+        pytest.raises(vmm.StateError, match="exportable=True"),
+    ):
+        memory.export()
+
+
+def test_a_supply_of_exportable_chunks_gives_exportable_chunks(device):
+    with vmm.ChunkSupply(device, exportable=True) as supply:
+        chunks = supply.take(1)
+        os.close(chunks[0].export())
+        supply.give(chunks)
