@@ -47,7 +47,11 @@ def test_exported_memory_is_the_same_memory_on_the_other_side(device):
     """A descriptor carries the memory, not its size; it lives until both handles and the descriptor are gone."""
     size = device.granularity
     free = device.memory_info().free
-    with vmm.AddressRange(device, 2 * size) as addresses, vmm.PhysicalMemory(device, size, exportable=True) as mine:
+    with (
+        device.current(),
+        vmm.AddressRange(device, 2 * size) as addresses,
+        vmm.PhysicalMemory(device, size, exportable=True) as mine,
+    ):
         descriptor = mine.export()
         theirs = vmm.PhysicalMemory.imported(device, size, descriptor)
         os.close(descriptor)
