@@ -95,7 +95,7 @@ class ChunkSupply:
         return taken
 
     def give(self, chunks: list[PhysicalMemory]) -> None:
-        """Take chunks back: keep what the cache has room for, release the rest.
+        """Take chunks back: keep what the cache has room for, release the rest, and all that were exported.
 
         Raises StateError for a chunk that this supply did not give, or that comes back twice; nothing has changed then.
         """
@@ -106,8 +106,9 @@ class ChunkSupply:
                 raise StateError(f"{strange} was given back; this supply has {len(self._out)} others in use")
             self._out -= returned
             room = max(0, self._cache_limit - len(self._cached)) if self._finalizer.alive else 0
-            self._cached.extend(chunk for chunk in chunks[:room] if not chunk.closed)
-            for chunk in chunks[room:]:
+            ours = [chunk for chunk in chunks if not chunk.exported]  # another process may have the others mapped
+            self._cached.extend(chunk for chunk in ours[:room] if not chunk.closed)
+            for chunk in (*ours[room:], *(chunk for chunk in chunks if chunk.exported)):
                 chunk.close()
 
     def trim(self) -> int:

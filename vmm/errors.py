@@ -46,6 +46,10 @@ class StateError(VmmError):
     """The object is in a state in which this is not allowed: still in use, pinned, viewed, already committed."""
 
 
+class SharingError(VmmError):
+    """Memory cannot be shared with another process: it is gone, silent, not allowed, or speaks something else."""
+
+
 class SizeError(VmmError, ValueError):
     """Not a size, or not one that is allowed here."""
 

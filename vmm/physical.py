@@ -13,12 +13,13 @@ class PhysicalMemory:
     """``size`` bytes of a device's physical memory, a multiple of its granularity: one cuMemCreate.
 
     Light enough to have by the ten thousand: no finalizer of its own (its supply or range has one). Memory that is
-    still mapped when it is closed lives until the unmap. ``exportable`` memory can be shared with other processes.
+    still mapped when it is closed lives until the unmap. ``exportable`` memory can be shared with other processes;
+    ``exported`` memory may be mapped in one for as long as that one likes, so it is never given to another owner.
     Raises AlignmentError for a size that is no multiple of the granularity and OutOfMemoryError when the device is
     full.
     """
 
-    __slots__ = ("_handle", "device", "exportable", "last_owner", "size")
+    __slots__ = ("_handle", "device", "exportable", "exported", "last_owner", "size")
 
     def __init__(self, device: Device, size: Size, *, exportable: bool = False) -> None:
         self._handle = _CLOSED
@@ -28,7 +29,7 @@ class PhysicalMemory:
             unit = format_size(device.granularity)
             raise AlignmentError(f"size {self.size} is no multiple of the granularity {unit} ({device.granularity})")
         self.last_owner = 0
-        self.exportable = exportable
+        self.exportable, self.exported = exportable, False
         self._handle = device.driver.create(device.ordinal, self.size, exportable=exportable)
 
     @classmethod
@@ -38,11 +39,27 @@ class PhysicalMemory:
         A descriptor does not carry its size: ``size`` must be the exporter's. Raises DriverError for a descriptor of
         something else.
         """
-        made = cls.__new__(cls)
-        made.device, made.size, made.exportable = device, size, True
-        made.last_owner = 0
-        made._handle = _CLOSED
+        made = cls._shared(device, size)
         made._handle = device.driver.import_descriptor(descriptor)
+        return made
+
+    @classmethod
+    def retained(cls, device: Device, size: int, address: int) -> PhysicalMemory:
+        """One more owner of the exportable memory that is mapped at ``address``: it lives until both are closed.
+
+        Raises DriverError where nothing is mapped.
+        """
+        made = cls._shared(device, size)
+        made._handle = device.driver.retain(address)
+        return made
+
+    @classmethod
+    def _shared(cls, device: Device, size: int) -> PhysicalMemory:
+        """Memory that others own too, without its handle yet."""
+        made = cls.__new__(cls)
+        made._handle = _CLOSED
+        made.device, made.size, made.last_owner = device, size, 0
+        made.exportable = made.exported = True
         return made
 
     def __repr__(self) -> str:
@@ -73,6 +90,7 @@ class PhysicalMemory:
         """
         if not self.exportable:
             raise StateError(f"{self!r} cannot leave this process; create it with exportable=True")
+        self.exported = True
         return self.device.driver.export_descriptor(self.handle)
 
     def close(self) -> None:

@@ -78,3 +78,31 @@ def test_a_supply_of_exportable_chunks_gives_exportable_chunks(device):
         chunks = supply.take(1)
         os.close(chunks[0].export())
         supply.give(chunks)
+
+
+def test_retained_memory_lives_until_both_owners_are_gone(device):
+    size, free = device.granularity, device.memory_info().free
+    with vmm.AddressRange(device, size) as addresses:
+        with vmm.PhysicalMemory(device, size, exportable=True) as memory:
+            mapping = addresses.map(0, memory)
+            other = vmm.PhysicalMemory.retained(device, size, mapping.address)
+        addresses.unmap([mapping])
+        assert device.memory_info().free == free - size
+        other.close()
+        assert device.memory_info().free == free
+    with pytest.raises(vmm.DriverError, match="cuMemRetainAllocationHandle"):
+        vmm.PhysicalMemory.retained(device, size, 4096)
+
+
+def test_exported_memory_never_goes_to_another_owner(device):
+    """Another process may have it mapped: it is released where the same memory, not exported, would be cached."""
+    with vmm.ChunkSupply(device, cache="8 MiB", exportable=True) as supply:
+        first, second, third = supply.take(3)
+        assert not first.exported
+        os.close(first.export())
+        supply.give([first, second, third])
+        assert first.closed
+        assert not second.closed
+        assert supply.cached == 2 * device.granularity
+        assert first not in supply.take(4)
+        supply.give(list(supply._out))
