@@ -22,11 +22,13 @@ def launch_checked(
     *,
     stream: int,
     keepalive: object,
+    shared_bytes: int = 0,
 ) -> None:
     """Load a kernel, check ``arguments`` against its table, and launch it on ``stream``, in the target's own order.
 
     A grid with an extent of 0 launches nothing (CuPy would make 1 of the 0) and needs no compiler. ``keepalive`` is
-    held until the kernel has run. Raises LaunchError for a mismatch, what ``target.fault`` returns for a fault.
+    held until the kernel has run. ``shared_bytes`` is the dynamic shared memory of a block. Raises LaunchError for a
+    mismatch, what ``target.fault`` returns for a fault.
     """
     if 0 in grid:
         return
@@ -34,6 +36,6 @@ def launch_checked(
 
     def call() -> None:
         check_arguments(kernel.name, kernel.parameters, arguments)
-        kernel.launch(target, grid, block, arguments, stream)
+        kernel.launch(target, grid, block, arguments, stream, shared_bytes)
 
     target.submit(stream, call, keepalive)

@@ -27,6 +27,9 @@ from .target import Target
 ILLEGAL_ADDRESS = 700
 """The driver's code CUDA_ERROR_ILLEGAL_ADDRESS. It may come from any launch before this one."""
 
+SHARED_WITHOUT_ASKING = 48 * 1024
+"""Bytes of shared memory that a block may have unless the kernel is allowed more, on the current device."""
+
 
 class CupyKernel:
     """One kernel with its constants. CuPy keeps one compiled copy a device."""
@@ -57,10 +60,20 @@ class CupyKernel:
         compiled = compile_cubin(self.name, self._text, self._options, self.arch)
         return kernel_parameters(compiled.cubin, self.name)
 
-    def launch(self, target: Target, grid: Extent, block: Extent, arguments: Sequence[Argument], stream: int) -> None:
+    def launch(
+        self,
+        target: Target,
+        grid: Extent,
+        block: Extent,
+        arguments: Sequence[Argument],
+        stream: int,
+        shared_bytes: int = 0,
+    ) -> None:
         """Queue the kernel on ``stream``. Raises target.fault(...) for a fault, of this kernel or one before it."""
         try:
-            self._kernel(grid, block, tuple(arguments), stream=_Stream(stream))
+            if shared_bytes > SHARED_WITHOUT_ASKING:
+                self._kernel.max_dynamic_shared_size_bytes = shared_bytes
+            self._kernel(grid, block, tuple(arguments), shared_mem=shared_bytes, stream=_Stream(stream))
         except self._cupy.cuda.driver.CUDADriverError as error:
             if error.status != ILLEGAL_ADDRESS:
                 raise

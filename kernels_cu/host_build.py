@@ -10,7 +10,7 @@ from .constants import Constants, define
 from .progress import announced
 from .source import HOST, host_source
 
-RUNTIME_SOURCES = ("arena.cpp", "block.cpp", "faults.cpp", "launch.cpp", "switch.cpp")
+RUNTIME_SOURCES = ("arena.cpp", "block.cpp", "copies.cpp", "faults.cpp", "launch.cpp", "switch.cpp", "tensor_core.cpp")
 
 
 def build_runtime() -> Path:
@@ -25,7 +25,7 @@ def build_runtime() -> Path:
     def build(path: Path) -> None:
         sources = [str(HOST / name) for name in RUNTIME_SOURCES]
         with announced(f"compiling the CPU runtime with {compiler.name}"):
-            compiler.run("the CPU runtime", *sources, "-shared", "-pthread", "-o", str(path))
+            compiler.run("the CPU runtime", *sources, "-shared", "-pthread", "-lm", "-o", str(path))
 
     return fetch(f"runtime-{key}.so", build)
 

@@ -15,7 +15,14 @@ from .kernel import Extent
 from .parameters import Argument, Parameter, pack_arguments
 from .target import Target
 
-_DONE, _FAULT, _STACK_OVERFLOW, _DEADLOCK = range(4)
+_DONE, _FAULT = range(2)
+_FAILURES = {
+    2: "a thread's stack is full; the kernel keeps too much in local arrays",
+    3: "a barrier or shuffle waits for threads that never reach it",
+    5: "lanes of one warp wait in different barriers, shuffles or matrix operations; all must reach the same one",
+    6: "an asynchronous copy or a row of a matrix begins at {address:#x}, which is not a multiple of its size",
+}
+"""What a Status of fiber.h means."""
 
 
 class _Parameter(ctypes.Structure):
@@ -27,7 +34,13 @@ class _Kernel(ctypes.Structure):
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("schedule", ctypes.c_int), ("order", ctypes.c_int), ("host_threads", ctypes.c_uint)]
+    _fields_ = [
+        ("schedule", ctypes.c_int),
+        ("order", ctypes.c_int),
+        ("host_threads", ctypes.c_uint),
+        ("shared_bytes", ctypes.c_uint),
+        ("eager_copies", ctypes.c_int),
+    ]
 
 
 class _Result(ctypes.Structure):
@@ -52,10 +65,13 @@ class HostKernel:
         block: Extent,
         arguments: Sequence[Argument],
         stream: int,  # noqa: ARG002
+        shared_bytes: int = 0,
     ) -> None:
         """Run the kernel now. Raises target.fault(...) for a fault, KernelError for threads that cannot go on."""
         run = host_run_of(target)
-        options = _Options(SCHEDULES.index(run.schedule), ORDERS.index(run.order), run.threads)
+        options = _Options(
+            SCHEDULES.index(run.schedule), ORDERS.index(run.order), run.threads, shared_bytes, run.copies == "eager"
+        )
         extents, result = ctypes.c_uint * 3, _Result()
         status = self._launch(
             ctypes.byref(self._kernel),
@@ -68,13 +84,11 @@ class HostKernel:
         if status == _FAULT:
             raise target.fault(result.address, bool(result.write))
         if status != _DONE:
-            raise KernelError(self._failure(status, tuple(result.block)))
+            raise KernelError(self._failure(status, result))
 
-    def _failure(self, status: int, block: tuple[int, ...]) -> str:
-        if status == _STACK_OVERFLOW:
-            return f"{self.name}, block {block}: a thread's stack is full; the kernel keeps too much in local arrays"
-        if status == _DEADLOCK:
-            return f"{self.name}, block {block}: a barrier or shuffle waits for threads that never reach it"
+    def _failure(self, status: int, result: _Result) -> str:
+        if failure := _FAILURES.get(status):
+            return f"{self.name}, block {tuple(result.block)}: {failure.format(address=result.address)}"
         return f"{self.name}: the system has no memory for the stacks of its threads; free some, or use fewer threads"
 
 

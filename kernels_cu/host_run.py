@@ -9,6 +9,7 @@ from .errors import LaunchError
 
 SCHEDULES = ("ascending", "descending", "interleaved")
 ORDERS = ("forward", "backward", "shuffled")
+COPIES = ("lazy", "eager")
 
 
 def _processors() -> int:
@@ -21,12 +22,14 @@ class HostRun:
 
     ``schedule``: a warp runs until it waits and the next one follows, "ascending" or "descending" (lanes too), or
     warps take turns at every switch, "interleaved". ``order``: of blocks. ``threads``: at most this many host threads,
-    1 to 64; more than one join in when a launch takes longer than starting them. Raises LaunchError for other values.
+    1 to 64; more than one join in when a launch takes longer than starting them. ``copies``: an asynchronous copy lands
+    when it is waited for, "lazy", or where it begins, "eager". Raises LaunchError for other values.
     """
 
     schedule: str = "ascending"
     order: str = "forward"
     threads: int = field(default_factory=_processors)
+    copies: str = "lazy"
 
     def __post_init__(self) -> None:
         """Refuse what the runtime does not know."""
@@ -34,6 +37,8 @@ class HostRun:
             raise LaunchError(f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}")
         if self.order not in ORDERS:
             raise LaunchError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
+        if self.copies not in COPIES:
+            raise LaunchError(f"copies must be one of {', '.join(COPIES)}, not {self.copies!r}")
         if self.threads < 1:
             raise LaunchError(f"threads must be at least 1, not {self.threads}")
 

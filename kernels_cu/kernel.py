@@ -21,5 +21,13 @@ class Kernel(Protocol):
     def parameters(self) -> tuple[Parameter, ...]:
         """The kernel's own parameter table."""
 
-    def launch(self, target: Target, grid: Extent, block: Extent, arguments: Sequence[Argument], stream: int) -> None:
-        """Start it with arguments that fit the table."""
+    def launch(
+        self,
+        target: Target,
+        grid: Extent,
+        block: Extent,
+        arguments: Sequence[Argument],
+        stream: int,
+        shared_bytes: int = 0,
+    ) -> None:
+        """Start it with arguments that fit the table, and ``shared_bytes`` of dynamic shared memory a block."""

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "copies.h"
+
 namespace pagewalk {
 namespace {
 
@@ -33,14 +35,28 @@ Arena* make_arena(unsigned threads) {
     unsigned char* stacks = map_stacks(threads + 1);
     Arena* arena = static_cast<Arena*>(malloc(sizeof(Arena)));
     Warp* warp = static_cast<Warp*>(malloc(warps * sizeof(Warp)));
-    if (!stacks || !arena || !warp) {
+    CopyQueue* copies = static_cast<CopyQueue*>(calloc(threads, sizeof(CopyQueue)));
+    if (!stacks || !arena || !warp || !copies) {
         if (stacks) munmap(stacks, (threads + 1) * STACK_BYTES);
         free(arena);
         free(warp);
+        free(copies);
         return nullptr;
     }
-    *arena = {threads, stacks, warp, stacks + threads * STACK_BYTES, nullptr};
+    *arena = {threads, stacks, warp, copies, nullptr, 0, stacks + threads * STACK_BYTES, nullptr};
     return arena;
+}
+
+// Memory whose end is followed by a page that cannot be touched. Null if there is none.
+unsigned char* map_guarded(size_t bytes) {
+    void* memory = mmap(nullptr, bytes + GUARD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    unsigned char* begin = static_cast<unsigned char*>(memory);
+    if (mprotect(begin + bytes, GUARD_BYTES, PROT_NONE) != 0) {
+        munmap(memory, bytes + GUARD_BYTES);
+        return nullptr;
+    }
+    return begin;
 }
 
 }  // namespace
@@ -63,6 +79,18 @@ void give_arena(Arena* arena) {
     arena->next = unused;
     unused = arena;
     pthread_mutex_unlock(&lock);
+}
+
+unsigned char* shared_in(Arena& arena, size_t bytes) {
+    constexpr size_t ALIGNMENT = 128;
+    const size_t whole_pages = (bytes + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES;
+    if (!arena.dynamic_shared || arena.dynamic_shared_bytes < whole_pages) {
+        if (arena.dynamic_shared) munmap(arena.dynamic_shared, arena.dynamic_shared_bytes + GUARD_BYTES);
+        arena.dynamic_shared = map_guarded(whole_pages);
+        arena.dynamic_shared_bytes = whole_pages;
+    }
+    if (!arena.dynamic_shared) return nullptr;
+    return arena.dynamic_shared + arena.dynamic_shared_bytes - (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 }  // namespace pagewalk

@@ -18,6 +18,9 @@ struct Arena {
     unsigned threads;  // how many stacks it has
     unsigned char* stacks;
     Warp* warps;
+    CopyQueue* copies;  // [threads]
+    unsigned char* dynamic_shared;  // its last byte lies before a page that cannot be touched
+    size_t dynamic_shared_bytes;    // how much of it there is
     unsigned char* signal_stack;  // STACK_BYTES
     Arena* next;                  // of those that wait for their next use
 };
@@ -26,5 +29,9 @@ struct Arena {
 // kept for the next launch, so that there are as many as launches ever ran at once.
 Arena* take_arena(unsigned threads);
 void give_arena(Arena* arena);
+
+// Dynamic shared memory of `bytes` for the blocks that run in the arena. A multiple of 128 bytes ends exactly where the
+// guard begins, so that one byte too far is a fault. Null if the system has no memory for it.
+unsigned char* shared_in(Arena& arena, size_t bytes);
 
 }  // namespace pagewalk

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "copies.h"
 #include "switch.h"
+#include "tensor_core.h"
 
 namespace pagewalk {
 namespace {
@@ -65,11 +67,13 @@ void release_part(Warp& warp, unsigned mask) {
     warp.at_part &= ~lanes;
 }
 
-void wait_for_lanes(Fiber* fiber, unsigned mask) {
+void wait_for_lanes(Fiber* fiber, unsigned mask, Meeting meeting) {
     Warp& warp = *fiber->warp;
     const unsigned bit = 1u << fiber->lane;
     warp.ready &= ~bit;
     if (mask == ALL_LANES) {
+        if (!warp.at_warp) warp.meeting = meeting;
+        if (warp.meeting != meeting) stop_block(fiber, Status::MIXED_WARP, 0);
         warp.at_warp |= bit;
         release_warp(warp);
     } else {
@@ -78,6 +82,15 @@ void wait_for_lanes(Fiber* fiber, unsigned mask) {
         release_part(warp, mask);
     }
     if (!(warp.ready & bit)) run_another(fiber);
+}
+
+// The last lane to arrive computes for all of them, from one slot a lane: nobody gives his next operands before he has
+// his result, and nobody writes results before all have given their next operands.
+void compute_together(Fiber* fiber, Meeting operation) {
+    Warp& warp = *fiber->warp;
+    const bool last = (warp.at_warp | 1u << fiber->lane) == warp.living;
+    if (last && (warp.meeting == operation || !warp.at_warp)) compute(warp, operation);
+    wait_for_lanes(fiber, ALL_LANES, operation);
 }
 
 void release_block(Block& block) {
@@ -108,7 +121,9 @@ void leave(Fiber* fiber) {
     run_another(fiber);
 }
 
-const Runtime RUNTIME = {&wait_for_lanes, &wait_for_block};
+const Runtime RUNTIME = {
+    &wait_for_lanes, &wait_for_block, &compute_together, &begin_copy, &commit_copies, &wait_for_copies,
+};
 
 void prepare_warps(Block& block) {
     memset(block.warp, 0xFF, block.warps * sizeof(Warp));  // what a lane that is not there gives reads as NaN
@@ -127,10 +142,18 @@ void prepare_fibers(Block& block) {
             for (unsigned x = 0; x < block.block_size.x; x++, t++) {
                 Fiber* fiber = fiber_of(block, t);
                 *fiber = {fresh_stack(fiber), &block, &block.warp[t / WARP_LANES], t % WARP_LANES, 0, {x, y, z}};
+                block.copies[t].first = block.copies[t].count = block.copies[t].group = 0;
             }
 }
 
 }  // namespace
+
+void stop_block(Fiber* fiber, Status status, uint64_t address) {
+    fiber->block->status = status;
+    fiber->block->address = address;
+    pagewalk_switch(&fiber->stack_pointer, fiber->block->host_stack_pointer);
+    __builtin_unreachable();
+}
 
 bool run_block(Block& block) {
     block.runtime = &RUNTIME;

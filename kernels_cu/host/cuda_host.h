@@ -4,11 +4,15 @@
 // Warp functions are exact: each lane gives its value, waits for the lanes of the mask, and reads the lane it asked for.
 #pragma once
 #define PAGEWALK_HOST 1
+#include "atomics.h"
 #include "fiber.h"
+#include "host_math.h"
 #include "ptx_host.h"
 
 #define __global__
 #define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __align__(bytes) alignas(bytes)
 #define __launch_bounds__(...)
 #define __restrict__
 // Every host thread runs one block at a time, and so has one copy of each shared array.
@@ -26,11 +30,8 @@ inline void __syncthreads() {
 
 inline void __syncwarp(unsigned mask = pagewalk::ALL_LANES) {
     pagewalk::Fiber* fiber = pagewalk::this_fiber();
-    fiber->block->runtime->wait_for_lanes(fiber, mask);
+    fiber->block->runtime->wait_for_lanes(fiber, mask, pagewalk::Meeting::BARRIER);
 }
-
-// The larger of two; a NaN loses against a number.
-inline float fmaxf(float a, float b) { return a > b || b != b ? a : b; }
 
 namespace pagewalk {
 
@@ -50,9 +51,10 @@ T exchange(unsigned mask, T value, unsigned source) {
     const bool whole = mask == ALL_LANES;
     uint64_t* given = whole ? warp->exchanged[fiber->exchanges++ & 1] : warp->exchanged_in_part;
     given[fiber->lane] = bits_of(value);
-    fiber->block->runtime->wait_for_lanes(fiber, mask);
+    fiber->block->runtime->wait_for_lanes(fiber, mask, Meeting::EXCHANGE);
     const uint64_t bits = mask >> source & 1 ? given[source] : ~uint64_t(0);
-    if (!whole) fiber->block->runtime->wait_for_lanes(fiber, mask);  // one buffer only: all have read it
+    // In part, there is one buffer only: all have read it.
+    if (!whole) fiber->block->runtime->wait_for_lanes(fiber, mask, Meeting::EXCHANGE);
     T result;
     __builtin_memcpy(&result, &bits, sizeof(T));
     return result;
@@ -91,3 +93,22 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
     const pagewalk::Segment segment(width);
     return pagewalk::exchange(mask, value, segment.source(segment.lane ^ lane_mask));
 }
+
+// One bit for each lane of the mask whose value is not 0.
+inline unsigned __ballot_sync(unsigned mask, int value) {
+    using namespace pagewalk;
+    Fiber* fiber = this_fiber();
+    Warp* warp = fiber->warp;
+    warp->exchanged_in_part[fiber->lane] = value != 0;
+    fiber->block->runtime->wait_for_lanes(fiber, mask, Meeting::EXCHANGE);
+    unsigned votes = 0;
+    for (unsigned left = mask & warp->living; left; left &= left - 1) {
+        const unsigned lane = unsigned(__builtin_ctz(left));
+        votes |= unsigned(warp->exchanged_in_part[lane]) << lane;
+    }
+    fiber->block->runtime->wait_for_lanes(fiber, mask, Meeting::EXCHANGE);  // nobody returns before all have counted
+    return votes;
+}
+
+inline int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
+inline int __all_sync(unsigned mask, int value) { return __ballot_sync(mask, value) == mask; }

@@ -18,6 +18,7 @@ constexpr uintptr_t STACK_BYTES = 256 * 1024;
 #else
 constexpr uintptr_t STACK_BYTES = 64 * 1024;
 #endif
+constexpr unsigned SLOT_BYTES = 64;
 constexpr uintptr_t STACK_OFFSETS = 64;
 constexpr uintptr_t STACK_OFFSET_BYTES = 128;
 
@@ -26,6 +27,7 @@ struct Index3 {
 };
 
 struct Block;
+struct CopyQueue;
 struct Warp;
 
 struct Fiber {
@@ -37,32 +39,78 @@ struct Fiber {
     Index3 thread;
 };
 
+// Where the lanes of a warp meet. From MMA_K16_F16 on, the lane that comes last does the work of all (tensor_core.cpp).
+enum class Meeting : int {
+    BARRIER,
+    EXCHANGE,
+    MMA_K16_F16,
+    MMA_K16_BF16,
+    MMA_K8_F16,
+    MMA_K8_BF16,
+    LDMATRIX,
+    LDMATRIX_TRANS,
+    MOVMATRIX_TRANS,
+};
+
+// What a lane gives to ldmatrix, and to mma (fragments as ptx.cuh draws them).
+struct RowAddress {
+    const void* row;
+    unsigned matrices;
+};
+struct Fragments {
+    float d[4];
+    unsigned a[4], b[2];
+};
+
 // One bit a lane in every mask.
 struct Warp {
     unsigned living;   // has not returned
     unsigned ready;    // may run
     unsigned at_warp;  // waits for the whole warp
     unsigned at_part;  // waits for the lanes of part_mask
+    Meeting meeting;   // what those at_warp do
     unsigned part_mask[WARP_LANES];
     // A whole-warp exchange has one barrier and two buffers in turn: a lane can be one exchange ahead, never two.
     uint64_t exchanged[2][WARP_LANES];
     uint64_t exchanged_in_part[WARP_LANES];
+    // What each lane gives to a matrix operation, and finds there when all have arrived.
+    unsigned char slot[WARP_LANES][SLOT_BYTES];
 };
 
 // What a kernel calls in the runtime, as pointers: a compiled kernel needs no symbol of it.
 struct Runtime {
-    void (*wait_for_lanes)(Fiber* fiber, unsigned mask);
+    void (*wait_for_lanes)(Fiber* fiber, unsigned mask, Meeting meeting);
     void (*wait_for_block)(Fiber* fiber);
+    void (*compute_together)(Fiber* fiber, Meeting operation);  // operands in the lane's slot, and then the result
+    // Copy `source_bytes` of `bytes`, and zeros behind them: at once, or when the thread waits for the copy's group.
+    void (*begin_copy)(Fiber* fiber, void* to, const void* from, unsigned bytes, unsigned source_bytes);
+    void (*commit_copies)(Fiber* fiber);
+    void (*wait_for_copies)(Fiber* fiber, unsigned pending);  // until at most so many groups are under way
 };
 
 enum class Schedule : int { ASCENDING = 0, DESCENDING = 1, INTERLEAVED = 2 };
 
+enum class Status : int {
+    DONE = 0,
+    FAULT = 1,
+    STACK_OVERFLOW = 2,
+    DEADLOCK = 3,
+    NO_MEMORY = 4,
+    MIXED_WARP = 5,       // lanes of one warp meet in different operations
+    MISALIGNED_COPY = 6,  // an address of an asynchronous copy or of a matrix row is not a multiple of its size
+};
+
 struct Block {
+    Status status;
+    uint64_t address;  // that the status speaks of
     const Runtime* runtime;
     Index3 grid_size, block_size, index;
     void (*run)(const void* arguments);  // the kernel's body, once for each thread
     const void* arguments;
     Schedule schedule;
+    bool eager_copies;  // a copy lands at once; otherwise when it is waited for
+    unsigned char* dynamic_shared;
+    CopyQueue* copies;  // [threads]
     unsigned threads, warps;
     Warp* warp;                // [warps]
     unsigned char* stacks;     // [threads] slots of STACK_BYTES

@@ -12,12 +12,13 @@
 namespace pagewalk {
 namespace {
 
-enum class Status : int { DONE = 0, FAULT = 1, STACK_OVERFLOW = 2, DEADLOCK = 3, NO_MEMORY = 4 };
 enum class Order : int { FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
 
 struct Options {
     int schedule, order;
     unsigned host_threads;  // at most
+    unsigned shared_bytes;  // of dynamic shared memory
+    int eager_copies;
 };
 
 struct Result {
@@ -73,14 +74,23 @@ void fail(Launch& launch, Status status, const Fault& fault, Index3 block) {
     pthread_mutex_unlock(&launch.lock);
 }
 
+// 0xFF: nobody may count on zeros, and floats are NaN.
+void spoil_shared_memory(const Launch& launch, Block& block, const SharedMemory& shared) {
+    if (shared.size) memset(shared.begin, 0xFF, shared.size);
+    if (launch.options.shared_bytes) memset(block.dynamic_shared, 0xFF, launch.options.shared_bytes);
+}
+
 bool run_one(Launch& launch, Block& block, Watch& watch, const SharedMemory& shared) {
-    if (shared.size) memset(shared.begin, 0xFF, shared.size);  // nobody may count on zeros
+    spoil_shared_memory(launch, block, shared);
+    block.status = Status::DONE;
     watch.begin(&block);
     const bool complete = run_block(block);
     watch.begin(nullptr);
     const Fault& fault = watch.fault();
     if (fault.happened) {
         fail(launch, fault.stack_overflow ? Status::STACK_OVERFLOW : Status::FAULT, fault, block.index);
+    } else if (block.status != Status::DONE) {
+        fail(launch, block.status, Fault{true, false, false, block.address}, block.index);
     } else if (!complete) {
         fail(launch, Status::DEADLOCK, fault, block.index);
     }
@@ -114,7 +124,9 @@ void call_helpers(Launch& launch, Helpers& helpers, uint64_t blocks_left) {
 void run_blocks(Launch& launch, Helpers* helpers) {
     const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
     Arena* arena = take_arena(threads);
-    if (!arena) {
+    unsigned char* dynamic_shared = arena ? shared_in(*arena, launch.options.shared_bytes) : nullptr;
+    if (!dynamic_shared) {
+        if (arena) give_arena(arena);
         if (helpers) fail(launch, Status::NO_MEMORY, Fault{}, Index3{});  // without a helper the launch goes on
         return;
     }
@@ -129,6 +141,9 @@ void run_blocks(Launch& launch, Helpers* helpers) {
         block.schedule = Schedule(launch.options.schedule);
         block.threads = threads;
         block.warps = (threads + WARP_LANES - 1) / WARP_LANES;
+        block.eager_copies = launch.options.eager_copies;
+        block.dynamic_shared = dynamic_shared;
+        block.copies = arena->copies;
         block.warp = arena->warps;
         block.stacks = arena->stacks;
         const long started = now_ns();

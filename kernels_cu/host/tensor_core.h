@@ -1,0 +1,10 @@
+// What a warp computes together (tensor_core.cpp).
+#pragma once
+#include "fiber.h"
+
+namespace pagewalk {
+
+// Do `operation` for all lanes of a warp: operands in their slots, where the results replace them.
+void compute(Warp& warp, Meeting operation);
+
+}  // namespace pagewalk
