@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import threading
 import warnings
 import weakref
+from collections.abc import Iterable
 
 from .device import Device
-from .errors import AlignmentError, ClosedError, OutOfMemoryError, RangeError, StateError
+from .errors import AlignmentError, ClosedError, OutOfMemoryError, RangeError, SizeError, StateError, VmmError
 from .physical import PhysicalMemory
+from .prefetch import Prefetch
 from .sizes import Size, format_size, parse_size
+
+_numbers = itertools.count(1)
+_all: weakref.WeakValueDictionary[int, ChunkSupply] = weakref.WeakValueDictionary()
 
 
 class ChunkSupply:
@@ -18,10 +25,11 @@ class ChunkSupply:
 
     ``budget`` bounds the bytes that exist: in use and cached together; None leaves the bound to the device. ``cache``
     is how many bytes of returned chunks are kept for the next taker instead of released. A chunk is never created
-    while a cached one fits. ``exportable`` chunks can be shared with other processes. All methods may be called from
-    several threads.
+    while a cached one fits. ``prefetch`` is how many bytes, in whole chunks, a thread of this supply keeps cached by
+    making chunks before they are asked for, within the budget; see ``prefetch_error``. ``exportable`` chunks can be
+    shared with other processes. All methods may be called from several threads.
 
-    Raises AlignmentError for a chunk that is no multiple of the granularity.
+    Raises AlignmentError for a chunk that is no multiple of the granularity, SizeError for a prefetch of less than one.
     """
 
     def __init__(
@@ -31,6 +39,7 @@ class ChunkSupply:
         *,
         budget: Size | None = None,
         cache: Size | None = None,
+        prefetch: Size | None = None,
         exportable: bool = False,
     ) -> None:
         self.device = device
@@ -44,7 +53,9 @@ class ChunkSupply:
         self._cached: list[PhysicalMemory] = []
         self._out: set[PhysicalMemory] = set()  # what ranges hold
         self._lock = threading.Lock()
-        self._finalizer = weakref.finalize(self, _release_all, self._cached)
+        self._prefetch = self._start(prefetch) if prefetch else None
+        self._finalizer = weakref.finalize(self, _release_all, self._cached, self._prefetch)
+        _all[next(_numbers)] = self
 
     def __repr__(self) -> str:
         bound = f" of {format_size(self.budget)}" if self.budget is not None else ""
@@ -63,8 +74,21 @@ class ChunkSupply:
 
     @property
     def cached(self) -> int:
-        """Bytes kept for the next taker."""
+        """Bytes kept for the next taker: given back, or prefetched."""
         return len(self._cached) * self.chunk_size
+
+    @property
+    def prefetch(self) -> int:
+        """Bytes that the thread keeps cached by making chunks; 0 without a thread."""
+        return self._prefetch.target * self.chunk_size if self._prefetch else 0
+
+    @property
+    def prefetch_error(self) -> Exception | None:
+        """Why the thread makes no chunks, most often an OutOfMemoryError; None while it does what it can.
+
+        It goes on when chunks are given back, or when ``take`` could create one by itself.
+        """
+        return self._prefetch.error if self._prefetch else None
 
     @property
     def available(self) -> int | None:
@@ -78,10 +102,23 @@ class ChunkSupply:
         return self.budget is None or len(self._out) + count <= self.budget // self.chunk_size
 
     def take(self, count: int) -> list[PhysicalMemory]:
-        """Give ``count`` chunks, cached ones first, or raise OutOfMemoryError and change nothing."""
+        """Give ``count`` chunks, cached ones first, or raise OutOfMemoryError and change nothing.
+
+        Where the device is full, the other supplies of this Device release what they have cached.
+        """
         if count < 0:
             raise RangeError(f"cannot take {count} chunks; ask for 0 or more")
+        while True:  # each turn more comes free, or it ends
+            try:
+                return self._take(count)
+            except OutOfMemoryError:
+                if not self.can_take(count) or not self._trim_others():
+                    raise
+
+    def _take(self, count: int) -> list[PhysicalMemory]:
         with self._lock:
+            if self._prefetch is not None and count > len(self._cached):
+                self._prefetch.land()
             self._check_open()
             if not self.can_take(count):
                 raise OutOfMemoryError(self._over_budget(count))
@@ -92,6 +129,8 @@ class ChunkSupply:
                 undo.pop_all()
             taken = reused + created
             self._out.update(taken)
+            if self._prefetch is not None:
+                self._prefetch.resume() if created else self._prefetch.wake()
         return taken
 
     def give(self, chunks: list[PhysicalMemory]) -> None:
@@ -105,24 +144,66 @@ class ChunkSupply:
                 strange = next((chunk for chunk in chunks if chunk not in self._out), "one chunk twice")
                 raise StateError(f"{strange} was given back; this supply has {len(self._out)} others in use")
             self._out -= returned
-            room = max(0, self._cache_limit - len(self._cached)) if self._finalizer.alive else 0
+            room = self._room()
             ours = [chunk for chunk in chunks if not chunk.exported]  # another process may have the others mapped
             self._cached.extend(chunk for chunk in ours[:room] if not chunk.closed)
-            for chunk in (*ours[room:], *(chunk for chunk in chunks if chunk.exported)):
-                chunk.close()
+            if self._prefetch is not None:
+                self._prefetch.resume()
+            _close_each([*ours[room:], *(chunk for chunk in chunks if chunk.exported)])
 
     def trim(self) -> int:
-        """Release every cached chunk and return the bytes that came free."""
+        """Release every cached chunk and return the bytes that came free.
+
+        The thread of ``prefetch`` makes no new ones until chunks are given back, or ``take`` had to create one.
+        """
         with self._lock:
-            freed = self.cached
-            while self._cached:
-                self._cached.pop().close()
-        return freed
+            if self._prefetch is not None:
+                self._prefetch.rest()
+                self._prefetch.land()
+            leaving = self._cached[:]
+            self._cached.clear()
+            _close_each(leaving)
+        return len(leaving) * self.chunk_size
+
+    def wait_prefetched(self, timeout: float | None = None) -> bool:
+        """Wait until the thread of ``prefetch`` has made what it can; False if ``timeout`` seconds were not enough."""
+        with self._lock:
+            return self._prefetch is None or self._prefetch.wait(timeout)
 
     def close(self) -> None:
         """Release what is cached. Chunks still in use are released when they come back. Closing twice does nothing."""
+        with self._lock:
+            self._finalizer.detach()
+        if self._prefetch is not None:
+            self._prefetch.stop()
         self.trim()
-        self._finalizer.detach()
+
+    def _start(self, prefetch: Size) -> Prefetch:
+        """Start the thread. It knows what it needs of this supply, and not the supply."""
+        target = parse_size(prefetch, name="prefetch") // self.chunk_size
+        if not target:
+            raise SizeError(
+                f"prefetch {prefetch!r} is less than one chunk of {format_size(self.chunk_size)}; "
+                f"it is in bytes: {self.chunk_size} for each chunk to keep ready"
+            )
+        make = functools.partial(PhysicalMemory, self.device, self.chunk_size, exportable=self.exportable)
+        most = None if self.budget is None else self.budget // self.chunk_size
+        return Prefetch(make, self._cached, self._out, self._lock, target, most)
+
+    def _room(self) -> int:
+        """How many more chunks are kept; a prefetching supply keeps what it would make otherwise."""
+        if not self._finalizer.alive:
+            return 0
+        if self._prefetch is None:
+            return max(0, self._cache_limit - len(self._cached))
+        limit = max(self._cache_limit, self._prefetch.target)
+        return max(0, limit - len(self._cached) - self._prefetch.coming)
+
+    def _trim_others(self) -> bool:
+        """Let the other supplies of this device release their caches; whether anything came free."""
+        found = [reference() for reference in _all.valuerefs()]
+        others = [other for other in found if other is not None and other is not self and other.device is self.device]
+        return sum(other.trim() for other in others) > 0
 
     def _create(self, count: int) -> list[PhysicalMemory]:
         """Create ``count`` chunks or none."""
@@ -150,14 +231,25 @@ class ChunkSupply:
         return f"{asked} asked, {left} left in the budget ({used}); free something or raise the budget"
 
 
-def _close_each(chunks: list[PhysicalMemory]) -> None:
+def _close_each(chunks: Iterable[PhysicalMemory]) -> None:
+    """Release every chunk, also those after one whose release is refused; then raise the first refusal."""
+    refused: VmmError | None = None
     for chunk in chunks:
-        chunk.close()
+        try:
+            chunk.close()
+        except VmmError as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
 
 
-def _release_all(cached: list[PhysicalMemory]) -> None:
-    """Release the cache of a supply that was dropped, and say so if there was one."""
-    count = len(cached)
-    _close_each(cached)
-    if count:
-        warnings.warn(f"chunk supply with {count} cached chunks was never closed", ResourceWarning, stacklevel=2)
+def _release_all(cached: list[PhysicalMemory], prefetch: Prefetch | None) -> None:
+    """End the thread and release the cache of a supply that was dropped, and say so if there was either."""
+    if prefetch is not None:
+        prefetch.stop()
+    leaving = cached[:]
+    cached.clear()
+    _close_each(leaving)
+    if leaving or prefetch is not None:
+        text = f"chunk supply with {len(leaving)} cached chunks was never closed"
+        warnings.warn(text, ResourceWarning, stacklevel=2)
