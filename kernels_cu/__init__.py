@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from . import launch as launch
 from . import reference as reference
+from . import reference_blocks as reference_blocks
+from . import reference_merge as reference_merge
 from .errors import CompileError as CompileError
 from .errors import CompilerMissingError as CompilerMissingError
 from .errors import KernelError as KernelError

@@ -35,13 +35,33 @@ class ArrayView:
         return self.strides[0]
 
 
+NULL = ArrayView(0, (0,), (0,))
+"""Of an optional array that is not there: kernels get a null pointer."""
+
+
+def dtype_of(name: str, array: Array, allowed: tuple[str, ...]) -> str:
+    """The name in DTYPES of an array's type. Raises LaunchError unless it is one of ``allowed``."""
+    found = next((dtype for dtype in allowed if getattr(array, "dtype", None) == DTYPES[dtype]), None)
+    if found is None:
+        dtype = getattr(array, "dtype", type(array).__name__)
+        raise LaunchError(f"{name} must be one of {', '.join(allowed)}, not {dtype}; convert it with astype")
+    return found
+
+
 def view(
-    name: str, array: Array, arch: str, dtype: str, shape: tuple[int | None, ...], *, writable: bool = False
+    name: str,
+    array: Array,
+    arch: str,
+    dtype: str,
+    shape: tuple[int | None, ...],
+    *,
+    writable: bool = False,
+    packed: bool = False,
 ) -> ArrayView:
     """Check an array and return what a kernel needs of it.
 
-    ``dtype`` and ``shape`` are what it must have (None: any extent); rows may lie apart, but every axis behind the
-    first must be packed, because kernels step over it as one. Raises LaunchError that names ``name``.
+    ``dtype`` and ``shape`` are what it must have (None: any extent); rows may lie apart unless ``packed``, but every
+    axis behind the first must be packed, because kernels step over it as one. Raises LaunchError that names ``name``.
     """
     _check_device(name, array, arch)
     if array.dtype != DTYPES[dtype]:
@@ -54,7 +74,16 @@ def view(
         raise LaunchError(f"{name} begins at {checked.address:#x}, not at a multiple of {array.itemsize}; copy it")
     if writable:
         _check_writable(name, array, checked)
+    if packed and array.shape[0] > 1 and checked.row_stride != int(np.prod(array.shape[1:])):
+        raise LaunchError(f"{name} must be packed, but its rows lie {checked.row_stride} elements apart; copy it")
     return checked
+
+
+def optional_view(
+    name: str, array: Array | None, arch: str, dtype: str, shape: tuple[int | None, ...], *, writable: bool = False
+) -> ArrayView:
+    """What ``view`` gives, or NULL for None."""
+    return NULL if array is None else view(name, array, arch, dtype, shape, writable=writable)
 
 
 def _check_device(name: str, array: Array, arch: str) -> None:

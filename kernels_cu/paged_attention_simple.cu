@@ -17,25 +17,10 @@
 // Why it is simple: query heads of one group read the same K and V each for itself, nothing is fetched ahead, and one
 // warp walks a whole sequence. What it does well: lanes meet in shuffles once a pass of 32 tokens and not once a token.
 #include "paged_kv.cuh"
-
-#define LANES 32
-#define ALL_LANES 0xffffffffu
-#define MINUS_INFINITY ptx_float_from_bits(0xff800000u)
-#define NOT_A_NUMBER ptx_float_from_bits(0x7fffffffu)
+#include "softmax.cuh"
 
 // Output elements of one lane: d = lane, lane + 32, lane + 64, ...
 #define OWNED ((HEAD_DIM + LANES - 1) / LANES)
-
-// The largest value of all lanes, given to all: in step 16 each lane learns of the lane 16 away, then 8, 4, 2, 1.
-__device__ inline float largest_of_warp(float x) {
-    for (int step = LANES / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, step));
-    return x;
-}
-
-__device__ inline float sum_of_warp(float x) {
-    for (int step = LANES / 2; step > 0; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
-    return x;
-}
 
 // query . K of one token, 16 bytes of K a load. The SIZE sums are independent, so that none waits for another.
 __device__ inline float score_of(const float* query, const PagedKV& kv, int64 row) {

@@ -20,8 +20,23 @@
 //
 // hnd and nhd differ in their strides alone, so one build serves both; LAYOUT_VLLM is 1 in the build for vllm.
 // In all three, x neighbours in d of one K row are 16 bytes side by side: one Vector.
+//
+// Kernels that move whole blocks know neither heads nor elements: to them a block is a span of bytes in each plane.
 #pragma once
 #include "elements.cuh"
+
+// Blocks of a pool, or of any other memory that is cut in the same way.
+struct Blocks {
+    char* base;  // block 0 of plane 0
+    int64 plane_stride;  // in bytes
+    int64 block_stride;
+};
+
+__device__ inline char* block_at(const Blocks& blocks, int plane, int64 block) {
+    return blocks.base + plane * blocks.plane_stride + block * blocks.block_stride;
+}
+
+#ifdef ELEMENT
 
 struct PagedKV {
     Element* key;        // K of block 0
@@ -71,3 +86,5 @@ __device__ inline int64 key_step(const PagedKV&, int d) { return d; }
 __device__ inline int64 value_step(const PagedKV&, int d) { return d; }
 
 #endif
+
+#endif  // ELEMENT

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from . import catalogue
 from .constants import Constants, define
 from .cubin import kernel_parameters
 from .nvrtc import compile_cubin
@@ -13,7 +14,7 @@ from .parameters import Parameter
 from .source import PACKAGE, gpu_source
 
 ARCHS = ("sm_80", "sm_90")
-KERNELS = ("append_kv", "paged_attention_simple")
+KERNELS = tuple(catalogue.KERNELS)
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
@@ -63,7 +64,8 @@ def resources(kernel: str, constants: Constants, arch: str) -> Resources:
 
 
 def report(constants: Constants, archs: Sequence[str] = ARCHS, kernels: Sequence[str] = KERNELS) -> Iterator[Resources]:
-    """The resources of each kernel on each architecture, one after the other."""
+    """The resources of each kernel on each architecture, in turn, but for kernels not made for it."""
     for kernel in kernels:
-        for arch in archs:
-            yield resources(kernel, constants, arch)
+        if built := catalogue.built_for(kernel, constants):
+            for arch in archs:
+                yield resources(kernel, built, arch)

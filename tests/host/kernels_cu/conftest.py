@@ -16,7 +16,17 @@ from kernels_cu.compiler import find_compiler
 @pytest.fixture(scope="session")
 def cases() -> ModuleType:
     """The module cases.py of this folder, which the tests on a device use too."""
-    spec = importlib.util.spec_from_file_location("kernel_cases", Path(__file__).with_name("cases.py"))
+    return _module("cases")
+
+
+@pytest.fixture(scope="session")
+def samples() -> ModuleType:
+    """The module samples.py of this folder: one launch of each kernel."""
+    return _module("samples")
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"kernel_{name}", Path(__file__).with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

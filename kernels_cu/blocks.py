@@ -1,0 +1,69 @@
+"""Whole blocks as bytes: where they lie, and what may be copied to where in one launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import LaunchError
+
+VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Memory cut into blocks: a pool in either order, a part of one, or a pinned buffer of the host.
+
+    Block b of plane p is the ``block_bytes`` bytes at address + p * plane_stride + b * block_stride. Everything is in
+    bytes and a multiple of 16. Raises LaunchError otherwise.
+    """
+
+    address: int
+    block_bytes: int
+    block_stride: int
+    planes: int = 1
+    plane_stride: int = 0
+
+    def __post_init__(self) -> None:
+        """Check everything that can be checked without looking at memory."""
+        for name in ("address", "block_bytes", "block_stride", "plane_stride"):
+            if getattr(self, name) % VECTOR_BYTES:
+                raise LaunchError(f"{name} must be a multiple of {VECTOR_BYTES} bytes, not {getattr(self, name)}")
+        if self.block_bytes < VECTOR_BYTES or self.planes < 1:
+            raise LaunchError(
+                f"blocks must have at least {VECTOR_BYTES} bytes and one plane, "
+                f"not {self.block_bytes} bytes and {self.planes} planes"
+            )
+
+
+def check_pairs(pairs: NDArray[np.int64]) -> None:
+    """Raise LaunchError unless the pairs [n, 2] (source, destination) of one pool may be copied in any order.
+
+    That is: no block is a destination twice, and none is both source and destination. A negative id skips its pair.
+    """
+    sources, destinations = pairs[(pairs >= 0).all(axis=1)].T
+    blocks, counts = np.unique(destinations, return_counts=True)
+    if (counts > 1).any():
+        raise LaunchError(f"block {blocks[counts > 1][0]} is the destination of two pairs; keep one of them")
+    both = np.intersect1d(sources, blocks)
+    if both.size:
+        raise LaunchError(
+            f"block {both[0]} is a source and a destination, and pairs have no order; "
+            "pass staging, or copy in two launches"
+        )
+
+
+def runs_of(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pairs [n, 2] joined into runs [m, 3]: first source, first destination, number of blocks.
+
+    Blocks of a run are neighbours on both sides, so that a copy engine moves them in one call (cuMemcpyAsync, or
+    cuMemcpy2DAsync where they lie apart). Pairs are taken in the order of their sources; negative ids are left out.
+    """
+    kept = pairs[(pairs >= 0).all(axis=1)]
+    kept = kept[np.lexsort((kept[:, 1], kept[:, 0]))]
+    first = np.ones(len(kept), bool)
+    first[1:] = (np.diff(kept, axis=0) != 1).any(axis=1)
+    counts = np.diff(np.append(np.flatnonzero(first), len(kept)))
+    return np.column_stack([kept[first], counts])

@@ -1,0 +1,1 @@
+"""The launch functions, one file a family of kernels; ``kernels_cu.launch`` names them all."""

@@ -1,0 +1,55 @@
+"""What launches have in common: arguments that several kernels take, and the numbers they are made of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..arrays import ArrayView
+from ..errors import LaunchError
+from ..paged_kv import PagedKV
+from ..parameters import Argument
+from ..plan import DecodePlan
+
+WARP = 32
+FLOATS = ("float32", "float16", "bfloat16")
+MOST_ROWS = 65535
+"""The y and z extents of a grid end here."""
+
+
+def pool_arguments(kv: PagedKV) -> tuple[Argument, ...]:
+    """The parameters with which every kernel that walks a pool begins."""
+    strides = (np.int64(kv.block_stride), np.int64(kv.head_stride), np.int64(kv.slot_stride))
+    return (np.uint64(kv.key), np.uint64(kv.value), *strides, np.int32(kv.block_size))
+
+
+def addresses(*views: ArrayView) -> tuple[Argument, ...]:
+    """Where arrays begin."""
+    return tuple(np.uint64(seen.address) for seen in views)
+
+
+def row_strides(*views: ArrayView) -> tuple[Argument, ...]:
+    """Elements from one row of an array to the next."""
+    return tuple(np.int64(seen.row_stride) for seen in views)
+
+
+def group_of(query_heads: int, kv_heads: int) -> int:
+    """Query heads that share a KV head."""
+    if query_heads == 0 or query_heads % kv_heads:
+        raise LaunchError(f"query has {query_heads} heads, which is not a multiple of the {kv_heads} KV heads")
+    return query_heads // kv_heads
+
+
+def scale_log2(scale: float | None, head_dim: int) -> float:
+    """The factor of a score in base 2: exp(x) = exp2(x * log2 e)."""
+    factor = 1 / math.sqrt(head_dim) if scale is None else scale
+    if not math.isfinite(factor):
+        raise LaunchError(f"scale must be a finite number, not {scale!r}")
+    return factor * math.log2(math.e)
+
+
+def check_partials(plan: DecodePlan, rows: int) -> None:
+    """Raise LaunchError unless there is a row for each partial result of the plan."""
+    if rows < plan.partials:
+        raise LaunchError(f"partial_out has {rows} rows, the plan has {plan.partials} partial results; allocate more")

@@ -1,0 +1,86 @@
+"""One launch of each kernel in each of its builds, with the smallest arguments that pass its checks.
+
+A sample is a function of a target and of ``move``, which takes NumPy arrays to where the target's kernels run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kernels_cu import PagedKV, launch
+from kernels_cu.blocks import Blocks
+from kernels_cu.plan import plan_decode
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+
+
+def pool(dtype: str = "float16", layout: str = "hnd", head_dim: int = 128, block_size: int = 16) -> PagedKV:
+    """A pool of two KV heads at no address in particular."""
+    row = 16 // np.dtype(DTYPES[dtype]).itemsize if layout == "vllm" else head_dim
+    head, slot = (head_dim, 2 * head_dim) if layout == "nhd" else (block_size * head_dim, row)
+    return PagedKV(1 << 40, 1 << 41, dtype, layout, block_size, 2, head_dim, 2 * block_size * head_dim, head, slot)
+
+
+def _row(kv: PagedKV, heads: int = 2) -> Any:
+    return np.zeros((1, heads, kv.head_dim), DTYPES[kv.dtype])
+
+
+def append_kv(target: Any, move: Any, kv: PagedKV) -> None:
+    launch.append_kv(target, kv, move(_row(kv)), move(_row(kv)), move(np.zeros(1, np.int64)))
+
+
+def paged_attention_simple(target: Any, move: Any, kv: PagedKV) -> None:
+    table, length = move(np.zeros((1, 1), np.int32)), move(np.ones(1, np.int32))
+    launch.paged_attention_simple(target, kv, move(_row(kv)), table, length, move(_row(kv)))
+
+
+def merge_states(target: Any, move: Any, kv: PagedKV) -> None:
+    state, lse = move(_row(kv)), move(np.zeros((1, 2), np.float32))
+    launch.merge_states(target, state, lse, state, lse, state, lse)
+
+
+def decode_merge(target: Any, move: Any, kv: PagedKV, group: int = 4) -> None:
+    plan = plan_decode([4096], 2 * group, 2, shares=33)
+    partials = [
+        move(np.zeros(shape, np.float32))
+        for shape in ((plan.partials, plan.heads, kv.head_dim), (plan.partials, plan.heads))
+    ]
+    launch.decode_merge(target, plan.on(move), *partials, move(_row(kv, 2 * group)), kv_heads=2)
+
+
+def copy_blocks(target: Any, move: Any, **options: Any) -> None:
+    blocks = Blocks(1 << 40, 4096, 4096, 2, 1 << 20)
+    launch.copy_blocks(target, blocks, blocks, move(np.array([[0, 1]])), **options)
+
+
+def staged_copy_blocks(target: Any, move: Any) -> None:
+    copy_blocks(target, move, staging=Blocks(1 << 41, 4096, 4096, 2, 1 << 20))
+
+
+def swap_blocks(target: Any, move: Any) -> None:
+    blocks, host = Blocks(1 << 40, 4096, 4096), Blocks(1 << 41, 4096, 4096)
+    launch.swap_blocks(target, blocks, host, move(np.array([[0, 1]])))
+
+
+def fill_blocks(target: Any, move: Any) -> None:
+    launch.fill_blocks(target, Blocks(1 << 40, 4096, 4096), move(np.array([1])))
+
+
+def patch_table(target: Any, move: Any, dtype: Any = np.int32) -> None:
+    launch.patch_table(target, move(np.zeros((2, 2), dtype)), move(np.zeros((1, 3), np.int64)))
+
+
+def patch_slots(target: Any, move: Any) -> None:
+    patch_table(target, move, np.int64)
+
+
+def tlb_probe(target: Any, move: Any) -> None:
+    launch.tlb_probe(target, 1 << 40, 0, 1, move(np.zeros(1, np.int64)))
+
+
+ON_A_POOL = (append_kv, paged_attention_simple, merge_states, decode_merge)
+"""Samples that take a pool: any type, head_dim and layout."""
+ON_BLOCKS = (copy_blocks, staged_copy_blocks, swap_blocks, fill_blocks, patch_table, patch_slots, tlb_probe)
