@@ -4,6 +4,7 @@ Data flows Device -> ChunkSupply + AddressRange -> GrowableRange -> Heap. The sa
 ``HostDriver``, a software driver on real memory.
 """
 
+from . import sharing
 from .address_range import AddressRange, Mapping
 from .chunk_map import Run
 from .chunk_supply import ChunkSupply
@@ -16,6 +17,7 @@ from .errors import (
     DriverMissingError,
     OutOfMemoryError,
     RangeError,
+    SharingError,
     SizeError,
     StateError,
     VmmError,
@@ -55,6 +57,7 @@ __all__ = [
     "RangeError",
     "Recorder",
     "Run",
+    "SharingError",
     "Size",
     "SizeError",
     "StateError",
@@ -64,5 +67,6 @@ __all__ = [
     "parse_size",
     "round_down",
     "round_up",
+    "sharing",
     "snapshot",
 ]
