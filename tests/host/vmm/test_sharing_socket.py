@@ -14,7 +14,7 @@ import pytest
 import vmm
 from vmm.sharing import Exporter, attach
 from vmm.sharing_folder import PrivateFolder
-from vmm.sharing_socket import Kind, Offer
+from vmm.sharing_socket import Channel, Kind, Offer
 
 UNIT = 2 << 20
 HELLO = struct.pack("!8sHH", b"PAGEWALK", 1, 1)
@@ -235,6 +235,16 @@ def test_a_size_that_is_not_the_descriptors_fails_at_the_map_and_leaves_nothing(
             attach(device, tmp_path / "socket")
         os.close(descriptor)
         assert device.driver.api.picture() == before
+
+
+def test_descriptors_that_arrive_are_not_inherited_by_programs_that_are_started(tmp_path):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with Channel(here, "one", 5) as one, Channel(there, "other", 5) as other, (tmp_path / "file").open("w") as file:
+        one.send(Kind.CHUNKS, b"12345678", [file.fileno()])
+        message = other.receive(Kind.CHUNKS, descriptors=1)
+        assert os.path.samestat(os.fstat(message.descriptors[0]), os.fstat(file.fileno()))
+        assert not os.get_inheritable(message.descriptors[0])
+        os.close(message.descriptors[0])
 
 
 def test_more_descriptors_than_a_batch_are_refused_and_closed(device, tmp_path):
