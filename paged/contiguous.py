@@ -14,6 +14,7 @@ import threading
 from typing import Any
 
 from vmm import (
+    After,
     ChunkSupply,
     ClosedError,
     Device,
@@ -63,10 +64,14 @@ class Span:
         """
         self.kv.grow(self, tokens)
 
-    def close(self) -> None:
-        """Give all memory of the span back; the addresses go to the next sequence. Closing twice does nothing."""
+    def close(self, *, after: After = None) -> None:
+        """Give all memory of the span back; the addresses go to the next sequence. Closing twice does nothing.
+
+        The memory goes when the work ``after`` is done (by default all of the device's; see
+        ``GrowableRange.decommit``); nothing waits for it.
+        """
         if self.index >= 0:
-            self.kv.retire(self)
+            self.kv.retire(self, after)
 
 
 class ContiguousKV:
@@ -143,8 +148,13 @@ class ContiguousKV:
 
     @property
     def committed(self) -> int:
-        """Bytes of physical memory."""
+        """Bytes of physical memory, ``retiring`` included."""
         return self.range.committed
+
+    @property
+    def retiring(self) -> int:
+        """Bytes of closed spans that stay mapped until the work that may use them is done."""
+        return self.range.retiring
 
     @property
     def live(self) -> int:
@@ -197,22 +207,26 @@ class ContiguousKV:
                     f"{tokens} tokens need {asked} more, {format_size(self.committed)} are committed and the budget "
                     "has no room; close a span or raise the budget"
                 )
-            self.range.commit(self._chunks(span, before, after))
+            self._commit(self._chunks(span, before, after))
             self._steps += after - before
         span.length += tokens
         self.tokens += tokens
 
     @one_thread
-    def retire(self, span: Span) -> None:
+    def retire(self, span: Span, after: After = None) -> None:
         """What ``Span.close`` does. Raises StateError, and changes nothing, while an array views the span."""
         self._check_mine(span)
         steps = self.steps(span.length)
-        self.range.decommit(self._chunks(span, 0, steps))
+        self.range.decommit(self._chunks(span, 0, steps), after=after)
         self._steps -= steps
         self.tokens -= span.length
         del self._open[span.index]
         heapq.heappush(self._free, span.index)
         span.index, span.length = -1, 0
+
+    def collect(self, *, wait: bool = False) -> int:
+        """Unmap what retires and no work uses any more; with ``wait``, wait for all. The bytes given back."""
+        return self.range.collect(wait=wait)
 
     def close(self) -> None:
         """Unmap everything and free the addresses; every span ends. Closing twice does nothing."""
@@ -229,6 +243,14 @@ class ContiguousKV:
         assert sorted([*self._free, *self._open]) == list(range(self.max_sequences)), "a span is lost"
 
     # -- steps --------------------------------------------------------------------------------------------------
+
+    def _commit(self, chunks: list[int]) -> None:
+        """Commit chunks. Where the budget has no room for what retires beside them, that is waited for."""
+        if self.retiring and self._max_steps is not None:
+            fresh = sum(not self.range.is_retiring(chunk) for chunk in chunks)
+            if self.committed + fresh * self.chunk > self._max_steps * self.step_bytes:
+                self.range.collect(wait=True)
+        self.range.commit(chunks)
 
     def _end_spans(self) -> None:
         """A closed reservation has no tokens; one that an array keeps open still has."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from kernels_cu import PagedKV
 from vmm import (
+    After,
     AlignmentError,
     ChunkSupply,
     ClosedError,
@@ -97,8 +98,13 @@ class KVPool:
 
     @property
     def committed(self) -> int:
-        """Bytes of physical memory."""
+        """Bytes of physical memory, ``retiring`` included."""
         return self.range.committed
+
+    @property
+    def retiring(self) -> int:
+        """Bytes of rows that were given back, and stay mapped until the work that may use them is done."""
+        return self.range.retiring
 
     @property
     def live(self) -> int:
@@ -186,9 +192,11 @@ class KVPool:
         self.block_pool.fork(blocks)
 
     @one_thread
-    def free(self, blocks: Ids[int]) -> None:
+    def free(self, blocks: Ids[int], *, after: After = None) -> None:
         """Give up one hold on each block; rows that come empty beyond ``reserve_rows`` are decommitted in one step.
 
+        Their memory goes when the work ``after`` (by default all of the device's; see ``GrowableRange.decommit``) is
+        done; nothing waits for it. A block that is taken again before is there at once: order new work after the old.
         Raises StateError for a block freed twice, or for memory that an array views or a pin holds; nothing has
         changed then.
         """
@@ -197,16 +205,20 @@ class KVPool:
         if emptied and surplus > 0 and not self.prealloc:
             with contextlib.ExitStack() as undo:
                 undo.callback(self.block_pool.hold, blocks)
-                self._decommit(heapq.nlargest(surplus, self.block_pool.empty))
+                self._decommit(heapq.nlargest(surplus, self.block_pool.empty), after)
                 undo.pop_all()
 
     @one_thread
-    def trim(self) -> int:
-        """Decommit every empty row, the reserve too, and return the bytes given back (0 with ``prealloc``)."""
-        before = self.committed
-        if self.block_pool.empty and not self.prealloc:
-            self._decommit(list(self.block_pool.empty))
-        return before - self.committed
+    def trim(self, *, after: After = None) -> int:
+        """Decommit every empty row, the reserve too, and return their bytes (0 with ``prealloc``); as ``free``."""
+        rows = [] if self.prealloc else list(self.block_pool.empty)
+        if rows:
+            self._decommit(rows, after)
+        return len(rows) * self.layout.row_bytes
+
+    def collect(self, *, wait: bool = False) -> int:
+        """Unmap the retiring rows that no work uses any more; with ``wait``, wait for all. The bytes given back."""
+        return self.range.collect(wait=wait)
 
     def copy_block(self, source: int, target: int, *, stream: int = 0) -> None:
         """Copy all bytes of one block to another, in the order of ``stream``: one copy a plane."""
@@ -272,10 +284,18 @@ class KVPool:
         return None if left is None else left // self.layout.row_bytes
 
     def _commit(self, rows: Iterable[int]) -> None:
+        rows = list(rows)
+        if self.retiring and self._over_limit(rows):
+            self.range.collect(wait=True)
         self.range.commit(self._chunks(rows))
 
-    def _decommit(self, rows: list[int]) -> None:
-        self.range.decommit(self._chunks(rows))
+    def _over_limit(self, rows: list[int]) -> bool:
+        """Whether these rows and all that are still mapped would be more than may be committed at a time."""
+        fresh = sum(not self.range.is_retiring(row) for row in rows)  # row i has chunk i of the first plane
+        return self.committed + fresh * self.layout.row_bytes > self.block_pool.max_rows * self.layout.row_bytes
+
+    def _decommit(self, rows: list[int], after: After) -> None:
+        self.range.decommit(self._chunks(rows), after=after)
         self.block_pool.decommit(rows)
 
     def _chunks(self, rows: Iterable[int]) -> list[int]:

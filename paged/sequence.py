@@ -6,7 +6,7 @@ import contextlib
 import operator
 from typing import TYPE_CHECKING
 
-from vmm import ClosedError, RangeError
+from vmm import After, ClosedError, RangeError
 
 from .block_table import Slots, slots_of
 
@@ -63,12 +63,15 @@ class Sequence:
         child.table, child.length = list(self.table), self.length
         return child
 
-    def free(self) -> None:
-        """Give up every block; those that nobody else holds go back to the pool. Freeing twice does nothing."""
+    def free(self, *, after: After = None) -> None:
+        """Give up every block; those that nobody else holds go back to the pool. Freeing twice does nothing.
+
+        ``after`` is the work that may still use them, as in ``KVPool.free``.
+        """
         if not self._open:
             return
         gone = self._tokens_held_alone()
-        self.pool.free(self.table)
+        self.pool.free(self.table, after=after)
         self.pool.tokens -= gone
         self.pool.forget(self)
         self.end()

@@ -22,6 +22,7 @@ from .errors import (
     StateError,
     VmmError,
 )
+from .fence import After, Fence
 from .growable import GrowableRange
 from .heap import Block, Heap
 from .host import HostDriver
@@ -34,6 +35,7 @@ from .sizes import Size, format_size, parse_size, round_down, round_up
 __all__ = [
     "Access",
     "AddressRange",
+    "After",
     "AlignmentError",
     "Block",
     "ChunkSupply",
@@ -43,6 +45,7 @@ __all__ = [
     "DriverError",
     "DriverMissingError",
     "Event",
+    "Fence",
     "GrowableRange",
     "Heap",
     "HostDriver",

@@ -26,7 +26,7 @@ class Mapping:
         self.access = Access.NONE
 
     def __repr__(self) -> str:
-        return f"Mapping({self.address:#x}, {format_size(self.size)}, {self.access.name})"
+        return f"Mapping({self.owner._base + self.offset:#x}, {format_size(self.size)}, {self.access.name})"
 
     @property
     def address(self) -> int:
@@ -93,13 +93,18 @@ class AddressRange:
         mapping = self._mappings[offset] = Mapping(self, offset, memory)
         return mapping
 
+    def restore(self, mapping: Mapping) -> None:
+        """Map the memory of a mapping that was unmapped, bytes and all, where it was, with the access that it had."""
+        self.device.driver.map(mapping.address, mapping.size, mapping.handle)
+        self._mappings[mapping.offset] = mapping
+        self.set_access([mapping], mapping.access)
+
     def unmap(self, mappings: Sequence[Mapping]) -> None:
-        """Unmap adjacent mappings, given in the order of their addresses, in one call. Does not wait for work."""
-        for index, mapping in enumerate(mappings):
-            if self._mappings.get(mapping.offset) is not mapping:
-                raise StateError(f"{mapping!r} is not mapped in this range")
-            if index and mapping.offset != mappings[index - 1].stop:
-                raise StateError(f"{mapping!r} does not follow {mappings[index - 1]!r}; unmap one run at a time")
+        """Unmap adjacent mappings, given in the order of their addresses, in one call. Does not wait for work.
+
+        Raises StateError for a mapping that is not in this range, or does not follow the one before it.
+        """
+        self._check_run(mappings)
         if mappings:
             start = mappings[0].offset
             self.device.driver.unmap(self.base + start, mappings[-1].stop - start)
@@ -107,13 +112,25 @@ class AddressRange:
                 del self._mappings[mapping.offset]
 
     def set_access(self, mappings: Sequence[Mapping], access: Access) -> None:
-        """Set what this device may do with adjacent mappings, given in the order of their addresses, in one call."""
+        """Set what this device may do with adjacent mappings, given in the order of their addresses, in one call.
+
+        Raises StateError for a mapping that is not in this range, or does not follow the one before it.
+        """
+        self._check_run(mappings)
         if mappings:
             start = mappings[0].offset
             size = mappings[-1].stop - start
             self.device.driver.set_access(self.base + start, size, ((self.device.ordinal, access),))
             for mapping in mappings:
                 mapping.access = access
+
+    def _check_run(self, mappings: Sequence[Mapping]) -> None:
+        """Refuse what the driver, which sees only an address and a size, would take for other mappings."""
+        for index, mapping in enumerate(mappings):
+            if self._mappings.get(mapping.offset) is not mapping:
+                raise StateError(f"{mapping!r} is not mapped in this range")
+            if index and mapping.offset != mappings[index - 1].stop:
+                raise StateError(f"{mapping!r} does not follow {mappings[index - 1]!r}; take one run at a time")
 
     def close(self) -> None:
         """Unmap what is mapped and free the reservation. Closing twice does nothing."""

@@ -14,7 +14,9 @@ from .address_range import AddressRange, Mapping, adjacent
 from .chunk_supply import ChunkSupply
 from .driver import Access
 from .errors import RangeError, VmmError
+from .fence import Fence
 from .physical import PhysicalMemory
+from .retirement import Kept
 from .sizes import format_size
 
 _owners = itertools.count(1)  # 0 is "nobody yet"
@@ -36,6 +38,8 @@ class ChunkMap:
         self.addresses, self.supply, self.access, self.name = addresses, supply, access, name
         self.device, self.chunk_size = addresses.device, supply.chunk_size
         self.mappings: dict[int, Mapping] = {}
+        self.leaving: dict[int, Mapping] = {}  # mapped still, and nobody's: they go when their fence opens
+        self.retirement = addresses.device.retirement
         self._owner = next(_owners)
 
     def runs(self) -> list[Run]:
@@ -60,27 +64,54 @@ class ChunkMap:
         return found
 
     def commit(self, wanted: Sequence[int]) -> None:
-        """Give memory to chunks that have none: map each, set access once a contiguous run. ``wanted`` is ascending."""
-        with contextlib.ExitStack() as undo:
-            memory = self.supply.take(len(wanted))
-            done: list[Mapping] = []
-            undo.callback(self._undo_commit, done, memory)
-            self._map_all(wanted, memory, done)
-            undo.pop_all()
-        self.mappings.update(zip(wanted, done, strict=True))
+        """Give memory to chunks that have none: map each, set access once a contiguous run. ``wanted`` is ascending.
 
-    def decommit(self, leaving: Sequence[int]) -> None:
-        """Unmap committed chunks, each contiguous run in one call, and return their memory. Ascending order."""
-        mappings = [self.mappings[chunk] for chunk in leaving]
+        A chunk that is still mapped because it retires stays as it is.
+        """
+        kept = self._take_back(wanted) if self.leaving else []
+        back = {one.chunk: one.mapping for one in kept}
+        fresh = [chunk for chunk in wanted if chunk not in back] if back else wanted
+        memory: list[PhysicalMemory] = []
+        done: list[Mapping] = []
         with contextlib.ExitStack() as undo:
-            gone: list[Mapping] = []
-            undo.callback(self._undo_decommit, gone)
-            for run in adjacent(mappings):
-                self.addresses.unmap(run)
-                gone.extend(run)
+            undo.callback(self._undo_commit, kept, memory, done)
+            memory += self.supply.take(len(fresh))
+            self._map_all(fresh, memory, done)
             undo.pop_all()
+        self.mappings.update(zip(fresh, done, strict=True))
+        self.mappings.update(back)
+        for chunk in back:
+            del self.leaving[chunk]
+        self.supply.retire(-len(back))
+
+    def decommit(self, leaving: Sequence[int], fence: Fence) -> None:
+        """Take the memory of committed chunks, in ascending order, away: now if ``fence`` is open, else when it opens.
+
+        The fence is closed then, or if this fails.
+        """
+        mappings = {chunk: self.mappings[chunk] for chunk in leaving}
+        with contextlib.ExitStack() as undo:
+            undo.callback(fence.close)
+            done = fence.done
+            if done:
+                self._unmap_runs(list(mappings.values()))
+            else:
+                undo.pop_all()
         for chunk in leaving:
             del self.mappings[chunk]
+        if done:
+            self.supply.give([mapping.memory for mapping in mappings.values()])
+        else:
+            self.leaving.update(mappings)
+            self.supply.retire(len(mappings))
+            self.retirement.add(self, mappings, fence)
+
+    def unmap(self, mappings: list[Mapping]) -> None:
+        """Unmap what has retired, each contiguous run in one call, and return its memory. Ascending order."""
+        self._unmap_runs(mappings)
+        for mapping in mappings:
+            del self.leaving[mapping.offset // self.chunk_size]
+        self.supply.retire(-len(mappings))
         self.supply.give([mapping.memory for mapping in mappings])
 
     def protect(self, chunks: Sequence[int], access: Access) -> None:
@@ -101,17 +132,27 @@ class ChunkMap:
         return new
 
     def close(self) -> None:
-        """Unmap everything, free the addresses, return the memory."""
-        memory = [mapping.memory for mapping in self.mappings.values()]
+        """Unmap everything, free the addresses, return the memory. The work has been waited for."""
+        self.retirement.forget(self)
+        memory = [mapping.memory for mapping in (*self.mappings.values(), *self.leaving.values())]
         self.addresses.close()
+        self.supply.retire(-len(self.leaving))
         self.mappings.clear()
+        self.leaving.clear()
         self.supply.give(memory)
 
     # -- steps and their undo -----------------------------------------------------------------------------------
 
+    def _take_back(self, wanted: Sequence[int]) -> list[Kept]:
+        """What retires of ``wanted``. Work in flight keeps the access that it has, so other access waits for it."""
+        found = [self.leaving.get(chunk) for chunk in wanted]
+        if any(mapping is not None and mapping.access != self.access for mapping in found):
+            self.retirement.collect(self, wait=True)
+        return self.retirement.take_back(self, wanted)
+
     def _map_all(self, wanted: Sequence[int], memory: Sequence[PhysicalMemory], done: list[Mapping]) -> None:
         """Map, then set access a run at a time. ``done`` grows with each mapping, for the undo."""
-        chunk = wanted[0]
+        chunk = wanted[0] if wanted else 0
         try:
             for chunk, piece in zip(wanted, memory, strict=True):
                 done.append(self.addresses.map(chunk * self.chunk_size, piece))
@@ -139,20 +180,25 @@ class ChunkMap:
                 self.device.driver.fill_async(mapping.address, 0, mapping.size)
         self.device.synchronize()
 
-    def _undo_commit(self, done: list[Mapping], memory: list[PhysicalMemory]) -> None:
+    def _undo_commit(self, kept: list[Kept], memory: list[PhysicalMemory], done: list[Mapping]) -> None:
         for run in adjacent(done):
             self.addresses.unmap(run)
         self.supply.give(memory)
+        self.retirement.put_back(kept)
 
-    def _undo_decommit(self, gone: list[Mapping]) -> None:
+    def _unmap_runs(self, mappings: Sequence[Mapping]) -> None:
+        """Unmap all of them or none."""
+        with contextlib.ExitStack() as undo:
+            gone: list[Mapping] = []
+            undo.callback(self._undo_unmap, gone)
+            for run in adjacent(mappings):
+                self.addresses.unmap(run)
+                gone.extend(run)
+            undo.pop_all()
+
+    def _undo_unmap(self, gone: list[Mapping]) -> None:
         for mapping in gone:
-            self._restore(mapping)
-
-    def _restore(self, mapping: Mapping) -> None:
-        """Map the same memory, bytes and all, where ``mapping`` was."""
-        again = self.addresses.map(mapping.offset, mapping.memory)
-        self.addresses.set_access([again], mapping.access)
-        self.mappings[mapping.offset // self.chunk_size] = again
+            self.addresses.restore(mapping)
 
     def _copy_to(self, memory: PhysicalMemory, source: Mapping) -> None:
         """Copy the bytes of ``source`` into ``memory`` through a second address."""
@@ -180,4 +226,4 @@ class ChunkMap:
 
     def _undo_exchange(self, old: Mapping, placed: list[Mapping]) -> None:
         self.addresses.unmap(placed)
-        self._restore(old)
+        self.addresses.restore(old)

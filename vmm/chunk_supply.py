@@ -52,6 +52,7 @@ class ChunkSupply:
         self._cache_limit = (0 if not cache else parse_size(cache, name="cache")) // self.chunk_size
         self._cached: list[PhysicalMemory] = []
         self._out: set[PhysicalMemory] = set()  # what ranges hold
+        self._retiring = 0  # chunks in use that are on their way back
         self._lock = threading.Lock()
         self._prefetch = self._start(prefetch) if prefetch else None
         self._finalizer = weakref.finalize(self, _release_all, self._cached, self._prefetch)
@@ -92,19 +93,31 @@ class ChunkSupply:
 
     @property
     def available(self) -> int | None:
-        """Bytes that the budget still lets ``take`` give, in whole chunks; None without a budget."""
+        """Bytes that the budget still lets ``take`` give, in whole chunks; None without a budget.
+
+        What retires counts as available: ``take`` waits for it where it must.
+        """
         if self.budget is None:
             return None
-        return max(0, self.budget // self.chunk_size - len(self._out)) * self.chunk_size
+        return max(0, self.budget // self.chunk_size - len(self._out) + self._retiring) * self.chunk_size
 
     def can_take(self, count: int) -> bool:
         """Whether the budget has room for ``count`` more chunks in use. The device itself may still be full."""
+        return self._fits(count - self._retiring)
+
+    def retire(self, count: int) -> None:
+        """Count ``count`` chunks more (or fewer) as on their way back: in use until the work that uses them is done."""
+        with self._lock:
+            self._retiring += count
+
+    def _fits(self, count: int) -> bool:
         return self.budget is None or len(self._out) + count <= self.budget // self.chunk_size
 
     def take(self, count: int) -> list[PhysicalMemory]:
         """Give ``count`` chunks, cached ones first, or raise OutOfMemoryError and change nothing.
 
-        Where the device is full, the other supplies of this Device release what they have cached.
+        Where memory lacks, what retires on this Device is waited for, the oldest first; where the device is full, its
+        other supplies release what they have cached.
         """
         if count < 0:
             raise RangeError(f"cannot take {count} chunks; ask for 0 or more")
@@ -112,7 +125,7 @@ class ChunkSupply:
             try:
                 return self._take(count)
             except OutOfMemoryError:
-                if not self.can_take(count) or not self._trim_others():
+                if not self._make_room(count):
                     raise
 
     def _take(self, count: int) -> list[PhysicalMemory]:
@@ -120,7 +133,7 @@ class ChunkSupply:
             if self._prefetch is not None and count > len(self._cached):
                 self._prefetch.land()
             self._check_open()
-            if not self.can_take(count):
+            if not self._fits(count):
                 raise OutOfMemoryError(self._over_budget(count))
             reused = [self._cached.pop() for _ in range(min(count, len(self._cached)))]
             with contextlib.ExitStack() as undo:
@@ -198,6 +211,12 @@ class ChunkSupply:
             return max(0, self._cache_limit - len(self._cached))
         limit = max(self._cache_limit, self._prefetch.target)
         return max(0, limit - len(self._cached) - self._prefetch.coming)
+
+    def _make_room(self, count: int) -> bool:
+        """Wait for the oldest that retires, or have other caches released where the device is full; if it helped."""
+        if self.device.retirement.collect_oldest():
+            return True
+        return self._fits(count) and self._trim_others()
 
     def _trim_others(self) -> bool:
         """Let the other supplies of this device release their caches; whether anything came free."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .choice import open_driver
 from .driver import ILLEGAL_ADDRESS, Driver, error_of
 from .errors import ClosedError, DriverError, RangeError
+from .fence import After, Fence
+from .retirement import Retirement
 from .sizes import format_size
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Device:
         self._context = self.driver.context_retain(ordinal)
         self._in_flight: list[tuple[int, object]] = []
         self._lost = False  # a fault was reported
+        self.epoch = 0  # counts the waits for all work
+        self.retirement = Retirement()
         self._finalizer = weakref.finalize(self, _release_context, self.driver, ordinal)
 
     def __repr__(self) -> str:
@@ -88,17 +92,31 @@ class Device:
         with self.current():
             return MemoryInfo(*self.driver.memory_info())
 
+    @property
+    def idle(self) -> bool:
+        """Whether there can be no work: the device is closed, or this process is a fork of the one that opened it."""
+        return not self._finalizer.alive or self.driver.forked
+
+    def fence(self, after: After = None) -> Fence:
+        """The work queued so far: what ``after`` names (a stream, an event, or several), or all of this device's.
+
+        Raises as ``Fence``. The caller closes it.
+        """
+        return Fence(self, after)
+
+    def record_all(self) -> int:
+        """An event that completes with all work queued so far; this device's context is current. See ``Fence``."""
+        return self.driver.event_record_all(self._context)
+
     def synchronize(self) -> None:
-        """Wait for all work of this device.
+        """Wait for all work of this device, and unmap the memory that it was the last to use.
 
         Raises DriverError for a fault, once: after it no work is left, and owners can still give back what they have.
         A closed device has no work left: ``close`` has waited for it, so that owners may be closed after it.
         """
-        if not self._finalizer.alive:
-            return
+        if self.idle:
+            return  # after a fork the work is the parent's
         reported = self._lost
-        if self.driver.forked:
-            return  # the work is the parent's
         with self.current():
             try:
                 self.driver.synchronize()
@@ -106,7 +124,10 @@ class Device:
                 self._lost |= error.code == ILLEGAL_ADDRESS
                 if error.code != ILLEGAL_ADDRESS or not reported:
                     raise
+            finally:
+                self.epoch += 1
         self._drop_finished()
+        self.retirement.collect()
 
     def submit(self, stream: int, call: Callable[[], None], keepalive: object) -> None:
         """Run ``call``, which queues work on ``stream``, and keep ``keepalive`` until that work has completed.
@@ -146,12 +167,13 @@ class Device:
 
     def _drop_finished(self) -> None:
         """Let go of what completed launches kept alive; the order of completion is that of each stream."""
-        waiting, self._in_flight = self._in_flight, []
-        for event, kept in waiting:
-            if self.driver.event_done(event):
+        still: list[tuple[int, object]] = []
+        for event, kept in self._in_flight:
+            if self._lost or self.driver.event_done(event):  # in a lost context nothing runs any more
                 self.driver.event_destroy(event)
             else:
-                self._in_flight.append((event, kept))
+                still.append((event, kept))
+        self._in_flight = still
 
 
 def _release_context(driver: Driver, ordinal: int) -> None:

@@ -27,6 +27,8 @@ NO_DEVICE = int(cuda.CUresult.CUDA_ERROR_NO_DEVICE)
 """The status of a machine with a driver and without a GPU."""
 AccessDesc, AllocationProp, Location = cuda.CUmemAccessDesc, cuda.CUmemAllocationProp, cuda.CUmemLocation
 """The structs of the calls, for those who fill them with values that no enum has."""
+StreamHandle, EventHandle = cuda.CUstream, cuda.CUevent
+"""What the bindings wrap the handles of streams and events in."""
 POINTER_ATTRIBUTES = {member.name.removeprefix("CU_POINTER_ATTRIBUTE_"): member for member in cuda.CUpointer_attribute}
 """The pointer attributes by the end of their names."""
 ILLEGAL_ADDRESS = int(cuda.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS)
@@ -349,12 +351,32 @@ class Driver:
 
     def event_record(self, stream: int) -> int:
         """Create an event that completes when the work now in ``stream`` has; the caller destroys it."""
-        event = check("cuEventCreate", self.api.cuEventCreate(_NO_TIMING), _NO_TIMING)
-        status = self.api.cuEventRecord(event, stream)[0]
+        event = self._event_create()
+        status = int(self.api.cuEventRecord(event, stream)[0])
+        return self._recorded(event, "cuEventRecord", status, (event, stream))
+
+    def event_record_all(self, context: int) -> int:
+        """Create an event that completes when the work now in all streams of ``context``, which is current, has.
+
+        Raises DriverMissingError where the driver is older than the call (CUDA 12.5). While a stream of the context
+        captures a graph the call is refused, and the capture is lost.
+        """
+        event = self._event_create()
+        try:
+            status = int(self.api.cuCtxRecordEvent(cuda.CUcontext(context), event)[0])
+        except DriverMissingError:
+            self.event_destroy(event)
+            raise
+        return self._recorded(event, "cuCtxRecordEvent", status, (context, event))
+
+    def _event_create(self) -> int:
+        return int(check("cuEventCreate", self.api.cuEventCreate(_NO_TIMING), _NO_TIMING))
+
+    def _recorded(self, event: int, call: str, status: int, call_args: tuple[int, int]) -> int:
         if status:
-            self.event_destroy(int(event))
-            raise error_of("cuEventRecord", int(status), (int(event), stream), self.known_about(int(status)))
-        return int(event)
+            self.event_destroy(event)
+            raise error_of(call, status, call_args, self.known_about(status))
+        return event
 
     def event_done(self, event: int) -> bool:
         """Whether the work before an event has completed."""
@@ -362,6 +384,10 @@ class Driver:
         if status not in (0, _NOT_READY):
             raise error_of("cuEventQuery", status, (event,), self.known_about(status))
         return status == 0
+
+    def event_synchronize(self, event: int) -> None:
+        """Wait for the work before an event."""
+        self._check("cuEventSynchronize", self.api.cuEventSynchronize(event), event)
 
     def event_destroy(self, event: int) -> None:
         """Destroy an event."""

@@ -20,6 +20,7 @@ from .chunk_supply import ChunkSupply
 from .device import Device
 from .driver import Access
 from .errors import ClosedError, RangeError, StateError
+from .fence import After
 from .pins import Pin, Pins
 from .sizes import Size, format_size, parse_size, parse_span, round_up
 from .views import Shape, View, Views, describe_array, make_array
@@ -86,8 +87,13 @@ class GrowableRange:
 
     @property
     def committed(self) -> int:
-        """Bytes of physical memory that are mapped here."""
-        return len(self._mappings) * self.chunk_size
+        """Bytes of physical memory that are mapped here, ``retiring`` included."""
+        return (len(self._mappings) + len(self._chunks.leaving)) * self.chunk_size
+
+    @property
+    def retiring(self) -> int:
+        """Bytes that were decommitted, and stay mapped until the work that may use them is done."""
+        return len(self._chunks.leaving) * self.chunk_size
 
     @property
     def chunk_count(self) -> int:
@@ -97,6 +103,10 @@ class GrowableRange:
     def is_committed(self, chunk: int) -> bool:
         """Whether chunk ``chunk`` has physical memory."""
         return chunk in self._mappings
+
+    def is_retiring(self, chunk: int) -> bool:
+        """Whether chunk ``chunk`` was decommitted and is still mapped."""
+        return chunk in self._chunks.leaving
 
     def committed_chunks(self) -> list[int]:
         """The indices of the committed chunks, ascending."""
@@ -119,35 +129,36 @@ class GrowableRange:
         """Make the front ``by`` bytes larger, committing the chunks it enters. See ``resize``."""
         self.resize(self.size + parse_size(by, name="grow by"))
 
-    def shrink(self, by: Size) -> None:
+    def shrink(self, by: Size, *, after: After = None) -> None:
         """Make the front ``by`` bytes smaller, decommitting the chunks it leaves. See ``resize``."""
         wanted = parse_size(by, name="shrink by")
         if wanted > self.size:
             raise RangeError(f"cannot shrink {self.name} by {wanted} bytes: its size is {self.size}")
-        self._set_size(self.size - wanted)
+        self._set_size(self.size - wanted, after)
 
-    def resize(self, total: Size) -> None:
+    def resize(self, total: Size, *, after: After = None) -> None:
         """Set the front: the first ``size`` bytes are committed, in whole chunks, at addresses that never change.
 
-        Raises RangeError beyond the reservation, OutOfMemoryError when chunks run out, StateError when a chunk that
-        would go is viewed or pinned; nothing has changed then.
+        Chunks that go are decommitted ``after`` the work that may use them. Raises RangeError beyond the reservation,
+        OutOfMemoryError when chunks run out, StateError when a chunk that would go is viewed or pinned; nothing has
+        changed then.
         """
-        self._set_size(parse_size(total, name="total"))
+        self._set_size(parse_size(total, name="total"), after)
 
-    def _set_size(self, total: int) -> None:
+    def _set_size(self, total: int, after: After) -> None:
         if total > self.reserved:
             raise RangeError(
                 f"{format_size(total)} ({total}) is beyond the {format_size(self.reserved)} reserved for {self.name}; "
                 "reserve more: addresses cost no physical memory"
             )
-        before, after = -(-self.size // self.chunk_size), -(-total // self.chunk_size)
-        if after > before:
-            self.commit(chunk for chunk in range(before, after) if chunk not in self._mappings)
-        leaving = [chunk for chunk in range(after, before) if chunk in self._mappings]
+        now, then = -(-self.size // self.chunk_size), -(-total // self.chunk_size)
+        if then > now:
+            self.commit(chunk for chunk in range(now, then) if chunk not in self._mappings)
+        leaving = [chunk for chunk in range(then, now) if chunk in self._mappings]
         held, self.size = self.size, min(total, self.size)
         with contextlib.ExitStack() as undo:
             undo.callback(setattr, self, "size", held)
-            self.decommit(leaving)
+            self.decommit(leaving, after=after)
             undo.pop_all()
         self.size = total
 
@@ -162,19 +173,35 @@ class GrowableRange:
         with self._alone():
             wanted = self._check_new(chunks)
             if wanted:
+                self.device.retirement.collect()
                 self._chunks.commit(wanted)
 
-    def decommit(self, chunks: Iterable[int]) -> None:
-        """Take the physical memory of ``chunks`` away: wait for the device, unmap each run, return the chunks.
+    def decommit(self, chunks: Iterable[int], *, after: After = None) -> None:
+        """Take the memory of ``chunks`` away when the work that may use it is done; never waits for it.
+
+        ``after`` names that work: a stream or an event of CuPy, cuda.core, PyTorch or the bindings, a stream's handle,
+        or a list of them. None is all work queued on the device so far, whatever its stream; while a stream captures a
+        graph, name the streams. Without such work the chunks are unmapped at once, each run in one call. Else they are
+        ``retiring``: gone for the caller, mapped for the work, and unmapped by a later ``collect``, which every commit
+        and decommit on the device calls too. A chunk that is committed again before stays as it is: order new work
+        after the old.
 
         Raises StateError for a chunk that is not committed, viewed by a live array, pinned, or inside the front that
-        ``grow`` made; nothing has changed then.
+        ``grow`` made, TypeError for an ``after`` that is neither stream nor event; nothing has changed then.
         """
         with self._alone():
             leaving = self._check_leaving(chunks)
             if leaving:
-                self.device.synchronize()  # cuMemUnmap does not wait for kernels that still read here
-                self._chunks.decommit(leaving)
+                self.device.retirement.collect()
+                self._chunks.decommit(leaving, self.device.fence(after))
+
+    def collect(self, *, wait: bool = False) -> int:
+        """Unmap what retires here and is used by no work any more; with ``wait``, wait until that is all of it.
+
+        Returns the bytes given back.
+        """
+        self._check_open()
+        return self.device.retirement.collect(self._chunks, wait=wait)
 
     def protect(self, start: Size, stop: Size, access: str | Access) -> None:
         """Set the access of the committed chunks from ``start`` to ``stop`` (offsets, multiples of the chunk).
@@ -297,5 +324,8 @@ class GrowableRange:
 
 def _drop(chunks: ChunkMap) -> None:
     """Give everything back when a range was dropped without close, and say so."""
-    chunks.close()
+    try:
+        chunks.device.synchronize()
+    finally:
+        chunks.close()
     warnings.warn(f"{chunks.name} was never closed", ResourceWarning, stacklevel=2)

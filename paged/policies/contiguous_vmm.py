@@ -58,12 +58,13 @@ class ContiguousVmm:
         self.spans.pop(request).close()
 
     def settle(self) -> bool:
-        """Nothing retires yet: a span decommits at once."""
-        return False
+        """Chunks that no work uses any more are unmapped."""
+        return bool(self.kv.retiring) and self.kv.collect(wait=True) > 0
 
     def usage(self) -> Usage:
-        """All that is committed is held by spans."""
-        return Usage(self.kv.reserved, self.kv.committed, self.kv.committed)
+        """All that is committed is held by spans, but for what retires."""
+        held = self.kv.committed - self.kv.retiring
+        return Usage(self.kv.reserved, self.kv.committed, held, retiring=self.kv.retiring)
 
     def close(self) -> None:
         """Unmap everything."""

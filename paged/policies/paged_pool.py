@@ -23,7 +23,7 @@ class PagedPool:
 
     def _rows_in_use(self) -> int:
         """Committed rows of which some block is held."""
-        return self.pool.committed // self.pool.layout.row_bytes - self.pool.empty_rows
+        return self.pool.block_pool.committed.count - self.pool.empty_rows
 
     def fits(self, tokens: int) -> bool:
         """Whether the budget has so many blocks."""
@@ -55,15 +55,16 @@ class PagedPool:
         self.pool.free(self.tables.pop(request))
 
     def settle(self) -> bool:
-        """Nothing retires yet: the pool decommits at once."""
-        return False
+        """Rows that no work uses any more are unmapped."""
+        return bool(self.pool.retiring) and self.pool.collect(wait=True) > 0
 
     def usage(self) -> Usage:
         """Blocks are held; what they leave of their rows is "row", rows without a block are "unused"."""
         pool, layout = self.pool, self.pool.layout
         held = pool.block_pool.used * layout.block_bytes
         row = self._rows_in_use() * layout.row_bytes - held
-        return Usage(pool.reserved, pool.committed, held, row, unused=pool.empty_rows * layout.row_bytes)
+        unused = pool.empty_rows * layout.row_bytes
+        return Usage(pool.reserved, pool.committed, held, row, unused=unused, retiring=pool.retiring)
 
     def close(self) -> None:
         """Close the pool."""

@@ -362,3 +362,47 @@ def test_nothing_runs_after_a_fault(late_lab, log, streams):
     assert int(lab.api.cuCtxSynchronize()[0]) == ILLEGAL_ADDRESS
     assert log.seen == []
     lab.api.reset_context()
+
+
+@pytest.mark.row("2b cuCtxRecordEvent: all work of the context, whatever its stream")
+def test_an_event_of_the_context_comes_after_the_work_of_every_stream(late_lab, log, streams, event):
+    for stream, word in zip([*streams, 0, 2], "abcde", strict=True):
+        log.queue(stream, word)
+    late_lab.ok(late_lab.api.cuCtxRecordEvent(late_lab.context, event))
+    log.queue(streams[2], "later")
+    late_lab.ok(late_lab.api.cuEventSynchronize(event))
+    assert sorted(log.seen)[:5] == list("abcde")
+    if is_host(late_lab):
+        assert "later" not in log.seen
+    late_lab.ok(late_lab.api.cuCtxSynchronize())
+
+
+@pytest.mark.row("2b cuCtxRecordEvent: does not wait")
+@pytest.mark.host_only("a GPU may have run it")
+def test_an_event_of_the_context_is_not_ready_before_its_work(late_lab, log, streams, event):
+    log.queue(streams[2], "a")
+    late_lab.ok(late_lab.api.cuCtxRecordEvent(late_lab.context, event))
+    assert log.seen == []
+    assert int(late_lab.api.cuEventQuery(event)[0]) == NOT_READY
+    assert int(late_lab.api.cuEventQuery(event)[0]) == 0
+    assert log.seen == ["a"]
+
+
+@pytest.mark.row("2b cuCtxWaitEvent: later work of the context waits")
+@pytest.mark.host_only("a GPU may run it in this order anyway")
+def test_later_work_of_a_context_waits_for_the_event(late_lab, log, streams, event):
+    log.queue(streams[0], "first")
+    late_lab.ok(late_lab.api.cuEventRecord(event, streams[0]))
+    late_lab.ok(late_lab.api.cuCtxWaitEvent(late_lab.context, event))
+    log.queue(streams[2], "second")
+    late_lab.ok(late_lab.api.cuStreamSynchronize(streams[2]))
+    assert log.seen == ["first", "second"]
+
+
+@pytest.mark.row("2b cuCtxRecordEvent, cuCtxWaitEvent: no such context 201, no such event 400")
+@pytest.mark.host_only("a wrong handle may crash the real driver")
+@pytest.mark.parametrize("call", ["cuCtxRecordEvent", "cuCtxWaitEvent"])
+def test_events_of_a_context_refuse_handles_that_are_none(late_lab, event, call):
+    function = getattr(late_lab.api, call)
+    assert int(function(0xDEAD, event)[0]) == 201
+    assert int(function(late_lab.context, 0xDEAD)[0]) == 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from .physical import Bank
@@ -84,16 +85,20 @@ class Context:
         waited = (stream, self.legacy) if stream.blocking else (stream,)
         return [found.pending for found in waited if found.pending is not None]
 
+    def streams(self) -> list[Stream]:
+        """All of its streams; those that were destroyed only while work is left in them."""
+        return [self.legacy, *list(self._threads.values()), *list(self._streams)]
+
     def pending(self, chosen: Callable[[Stream], bool] = lambda _stream: True) -> Iterator[Work]:
         """The last work of each stream that still has some."""
-        for stream in (self.legacy, *list(self._threads.values()), *list(self._streams)):
+        for stream in self.streams():
             if stream.pending is not None and chosen(stream):
                 yield stream.pending
 
     def renew(self) -> None:
         """Be as good as new: without a fault, and without work."""
         self.fault = None
-        for stream in (self.legacy, *self._threads.values(), *self._streams):
+        for stream in self.streams():
             stream.last = None
 
 
@@ -114,6 +119,17 @@ class Event:
         self.context, self.timed = context, timed
         self.time: float | None = None
         self.work: Work | None = None
+
+    def record(self, queue: Callable[[Callable[[], None]], Work] | None) -> None:
+        """Move to the work that ``queue`` makes of a function; with None, to now."""
+
+        def reach() -> None:
+            if self.work is work:  # not recorded again since
+                self.time = time.perf_counter()
+
+        self.work = work = None if queue is None else queue(reach)
+        if queue is None:
+            reach()
 
     @property
     def pending(self) -> Work | None:

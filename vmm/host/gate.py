@@ -33,7 +33,7 @@ OUTPUTS = {
     "cuMemsetD32Async": 0,
     "cuStreamCreate": 1, "cuStreamDestroy": 0, "cuStreamSynchronize": 0, "cuStreamQuery": 0, "cuStreamWaitEvent": 0,
     "cuEventCreate": 1, "cuEventRecord": 0, "cuEventQuery": 0, "cuEventSynchronize": 0, "cuEventElapsedTime": 1,
-    "cuEventDestroy": 0, "cuLaunchHostFunc": 0,
+    "cuEventDestroy": 0, "cuCtxRecordEvent": 0, "cuCtxWaitEvent": 0, "cuLaunchHostFunc": 0,
     "cuMulticastCreate": 1, "cuMulticastAddDevice": 0, "cuMulticastBindMem": 0, "cuMulticastBindAddr": 0,
     "cuMulticastUnbind": 0, "cuMulticastGetGranularity": 1, "cuMemMapArrayAsync": 0,
 }  # fmt: skip

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from typing import Any
 
 from cuda.bindings import driver as cuda
 
 from .arguments import number
-from .execution import Context, Event, Stream
-from .results import ILLEGAL_ADDRESS, INVALID, INVALID_1, INVALID_HANDLE, NOT_READY, OK, SUCCESS, Result
+from .execution import Context, Event, Stream, Work
+from .results import (
+    ILLEGAL_ADDRESS,
+    INVALID,
+    INVALID_1,
+    INVALID_CONTEXT,
+    INVALID_HANDLE,
+    NOT_READY,
+    OK,
+    SUCCESS,
+    Result,
+)
 from .work_queue import WorkQueue
 
 _STREAM_FLAGS = 0x1  # non-blocking
@@ -120,15 +129,44 @@ class StreamCalls(WorkQueue):
         if not isinstance(stream, Stream):
             return (stream,)
         if self._eager:
-            event.time = time.perf_counter()
-            return OK
-
-        def reach() -> None:
-            if event.work is work:  # not recorded again since
-                event.time = time.perf_counter()
-
-        event.work = work = self._queue(stream, reach)
+            event.record(None)
+        else:
+            event.record(lambda reach: self._queue(stream, reach))
         return OK
+
+    def cuCtxRecordEvent(self, hCtx: Any, hEvent: Any) -> Result:
+        """Move an event to the end of all streams of a context. The context need not be current."""
+        context, event = self._context_named(hCtx), self._events.get(number(hEvent))
+        if not isinstance(context, Context):
+            return (context,)
+        if event is None or event.context is not context:
+            return (INVALID_HANDLE,)
+        if self._eager:
+            event.record(None)
+        else:
+            with self._lock:
+                event.record(lambda reach: Work(context, reach, list(context.pending()), None))
+        return OK
+
+    def cuCtxWaitEvent(self, hCtx: Any, hEvent: Any) -> Result:
+        """Let all later work of a context wait for an event, as it was recorded last."""
+        context, event = self._context_named(hCtx), self._events.get(number(hEvent))
+        if not isinstance(context, Context):
+            return (context,)
+        if event is None:
+            return (INVALID_HANDLE,)
+        if event.pending is not None:
+            for stream in context.streams():
+                self._queue(stream, _nothing, after=event.pending)
+        return OK
+
+    def _context_named(self, handle: Any) -> Context | Any:
+        """The active context of that handle, or the status that refuses it."""
+        wanted = number(handle)
+        found = next((context for context in self._contexts if context.handle == wanted and context.count), None)
+        if found is None:
+            return INVALID_CONTEXT
+        return found if found.fault is None else ILLEGAL_ADDRESS
 
     def cuEventQuery(self, hEvent: Any) -> Result:
         """Whether an event was reached."""

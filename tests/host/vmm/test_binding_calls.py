@@ -170,6 +170,7 @@ def wait_for_work():
     with driver.context(driver.context_retain(0)):
         event = driver.event_record(STREAM)
         done = driver.event_done(event), driver.event_done(event)
+        driver.event_synchronize(event)
         driver.stream_synchronize(STREAM)
         driver.stream_synchronize(0)
         driver.event_destroy(event)
@@ -184,6 +185,7 @@ def test_events_and_streams(stub):
     assert calls.args("cuEventCreate") == [i32(2)]  # CU_EVENT_DISABLE_TIMING
     assert calls.args("cuEventRecord") == [u64(event, STREAM)]
     assert [(call.args, call.code) for call in calls.of("cuEventQuery")] == [(u64(event), 600), (u64(event), 0)]
+    assert calls.args("cuEventSynchronize") == [u64(event)]
     assert calls.args("cuStreamSynchronize") == [u64(STREAM), u64(0)]
     assert calls.args("cuEventDestroy") == [u64(event)]
 

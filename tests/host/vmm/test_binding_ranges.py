@@ -4,16 +4,21 @@ import struct
 from itertools import pairwise
 
 import pytest
+from cuda.bindings import driver as cuda
 
 import vmm
 
 UNIT = 2 << 20
+STREAM, EVENT = 0x57E400001230, 0xE7E100004560
 CHANGES = (
     "cuMemAddressReserve",
     "cuMemCreate",
     "cuMemMap",
     "cuMemSetAccess",
     "cuCtxSynchronize",
+    "cuCtxRecordEvent",
+    "cuEventQuery",
+    "cuEventDestroy",
     "cuMemcpyDtoDAsync",
     "cuMemsetD8Async",
     "cuMemUnmap",
@@ -22,7 +27,8 @@ CHANGES = (
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease",
 )
-RESERVE, CREATE, MAP, ACCESS, WAIT, COPY, FILL, UNMAP, RELEASE, FREE, RETAIN_CONTEXT, RELEASE_CONTEXT = CHANGES
+RESERVE, CREATE, MAP, ACCESS, WAIT, RECORD, ASK, FORGET, COPY, FILL, UNMAP, RELEASE, FREE = CHANGES[:-2]
+RETAIN_CONTEXT, RELEASE_CONTEXT = CHANGES[-2:]
 
 
 def u64(*values):
@@ -52,7 +58,7 @@ def test_grow_shrink_and_close(stub):
     handles = [call.out for call in calls.of(CREATE)]
     assert calls.names(*CHANGES) == [
         *(RETAIN_CONTEXT, RESERVE, CREATE, CREATE, CREATE, MAP, MAP, MAP, ACCESS),
-        *(WAIT, UNMAP, RELEASE, RELEASE),
+        *(RECORD, ASK, UNMAP, FORGET, RELEASE, RELEASE),
         *(WAIT, UNMAP, FREE, RELEASE, WAIT, RELEASE_CONTEXT),
     ]
     assert calls.args(RESERVE) == [u64(64 << 20, 0, 0, 0)]
@@ -61,6 +67,69 @@ def test_grow_shrink_and_close(stub):
     assert calls.args(UNMAP) == [u64(base + UNIT, 2 * UNIT), u64(base, UNIT)]
     assert {call.args for call in calls.of(RELEASE)} == {u64(handle) for handle in handles}
     assert calls.args(FREE) == [u64(base, 64 << 20)]
+
+
+def shrink_under_work(polls):
+    with vmm.Device(0, driver="cuda") as device, vmm.GrowableRange(device, "64 MiB") as memory:
+        memory.grow("4 MiB")
+        memory.shrink("2 MiB")
+        seen = [memory.retiring]
+        for _ in range(polls):
+            memory.collect()
+            seen.append(memory.retiring)
+        return seen
+
+
+@pytest.mark.parametrize("pending", [0, 1, 3])
+def test_a_shrink_unmaps_when_the_event_of_all_streams_has_completed(stub, pending):
+    """Nothing waits: each look is one query, and the unmap follows the one that says yes."""
+    seen, calls = stub(shrink_under_work, 3, STUB_PENDING=pending)
+    assert seen == [UNIT if look < pending else 0 for look in range(4)]
+    event, context = calls.of("cuEventCreate")[0].out, calls.of(RETAIN_CONTEXT)[0].out
+    assert calls.args(RECORD) == [u64(context, event)]
+    order = calls.names(ASK, UNMAP, FORGET)
+    assert order[: pending + 3] == [*[ASK] * pending, ASK, UNMAP, FORGET]
+    assert calls.args(FORGET) == [u64(event)]
+
+
+def shrink_after(kind):
+    with vmm.Device(0, driver="cuda") as device, vmm.GrowableRange(device, "64 MiB") as memory:
+        memory.grow("4 MiB")
+        wrapped = {"stream": STREAM, "CUstream": cuda.CUstream(STREAM), "CUevent": cuda.CUevent(EVENT)}
+        memory.shrink("2 MiB", after=wrapped[kind])
+        memory.shrink("2 MiB", after=[wrapped[kind], wrapped["CUstream"]])
+
+
+@pytest.mark.parametrize("kind", ["stream", "CUstream", "CUevent"])
+def test_a_shrink_after_streams_and_events_asks_those(stub, kind):
+    _, calls = stub(shrink_after, kind)
+    made = [call.out for call in calls.of("cuEventCreate")]
+    assert calls.of(RECORD) == []
+    assert calls.args("cuEventRecord") == [u64(event, STREAM) for event in made]
+    asked = [int.from_bytes(call.args[0], "little") for call in calls.of(ASK)]
+    own = [EVENT] if kind == "CUevent" else []
+    assert sorted(asked) == sorted(2 * own + made)
+    assert sorted(calls.args(FORGET)) == sorted(u64(event) for event in made)  # the caller's event stays
+
+
+def shrink_on_an_old_driver():
+    with vmm.Device(0, driver="cuda") as device, vmm.GrowableRange(device, "64 MiB") as memory:
+        memory.grow("8 MiB")
+        memory.shrink("2 MiB")
+        memory.collect()
+        seen = [memory.retiring]
+        device.synchronize()
+        seen.append(memory.retiring)
+        memory.shrink("2 MiB")
+        memory.collect(wait=True)
+        return [*seen, memory.retiring]
+
+
+def test_a_driver_without_an_event_of_all_streams_unmaps_at_the_next_wait(stub):
+    seen, calls = stub(shrink_on_an_old_driver, STUB_MISSING="cuCtxRecordEvent")
+    assert seen == [UNIT, 0, 0]
+    assert calls.of(RECORD) == []
+    assert calls.names(WAIT, UNMAP)[:4] == [WAIT, UNMAP, WAIT, UNMAP]
 
 
 def commit_in_pieces():
@@ -225,7 +294,9 @@ def test_each_end_is_wait_unmap_release_free_context(stub, scenario):
     _, calls = stub(scenario)
     order = calls.names(*CHANGES)
     assert order[-1] == RELEASE_CONTEXT
-    assert all(before == WAIT for before, call in pairwise(order) if call == UNMAP and before not in (UNMAP, FREE))
+    earlier = [before for before, call in pairwise(order) if call == UNMAP]
+    assert set(earlier) <= {WAIT, ASK, UNMAP, FREE}
+    assert all(call.code == 0 for call in calls.of(ASK))  # nothing was pending
     mapped = {}  # address -> (size, handle)
     for call in calls:
         numbers = [int.from_bytes(arg or b"", "little") for arg in call.args]

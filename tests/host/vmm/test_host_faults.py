@@ -273,6 +273,7 @@ def test_an_error_names_range_and_chunk(device):
         device.driver.ranges.add(memory)
         memory.commit([0, 1])
         memory.decommit([1])
+        device.synchronize()
         address = memory.base + memory.chunk_size + 12
         assert "range 'kv cache', chunk 1: read of" in refusal(device, address)
         text = faulted(device, address)

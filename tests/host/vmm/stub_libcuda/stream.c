@@ -67,6 +67,14 @@ CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
     return end(SUCCESS);
 }
 
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext context, CUevent event) {
+    begin("cuCtxRecordEvent");
+    ARG(context);
+    ARG(event);
+    REFUSE(FROM_INIT);
+    return end(SUCCESS);
+}
+
 CUresult CUDAAPI cuEventQuery(CUevent event) {
     begin("cuEventQuery");
     ARG(event);

@@ -1,0 +1,123 @@
+"""Fence: work that must be done before memory may be taken away, as a question and a wait.
+
+cuMemUnmap does not wait for the GPU. A fence holds events that complete with the work queued so far, so that nobody
+has to wait: memory goes when a later look finds the events complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .driver import ILLEGAL_ADDRESS, EventHandle, StreamHandle
+from .errors import DriverError, DriverMissingError
+
+if TYPE_CHECKING:
+    from .device import Device
+
+After = Any
+"""A stream or an event, or a list or tuple of them: an int is the handle of a stream; CUstream and CUevent of
+cuda.bindings; streams and events of cuda.core, CuPy and PyTorch. None is all work of the device."""
+
+
+class Fence:
+    """The work of ``device`` that was queued when the fence was made: all of it, or what ``after`` names.
+
+    Raises TypeError for what is neither a stream nor an event, DriverError where the driver knows no such stream. An
+    event object is kept alive; an event that its owner records again makes the fence wait for that too.
+    A driver before CUDA 12.5 has no event of all streams: then the fence of a whole device opens with the next
+    ``Device.synchronize``.
+    """
+
+    __slots__ = ("_device", "_epoch", "_foreign", "_own", "_waiting")
+
+    def __init__(self, device: Device, after: After = None) -> None:
+        self._device = device
+        self._waiting = threading.RLock()  # an event is not destroyed while another thread waits for it
+        self._own: list[int] = []
+        self._foreign: list[Any] = []
+        self._epoch: int | None = None
+        if device.idle:
+            return
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            with device.current():
+                self._gather(after)
+            undo.pop_all()
+
+    def _gather(self, after: After) -> None:
+        if after is None:
+            try:
+                self._own.append(self._device.record_all())
+            except DriverMissingError:
+                self._epoch = self._device.epoch
+        for one in _each(after):
+            event, handle = _handle_of(one)
+            if event:
+                self._foreign.append((handle, one))
+            else:
+                self._own.append(self._device.driver.event_record(handle))
+
+    @property
+    def done(self) -> bool:
+        """Whether the work is done. Does not wait. In a context that was lost to a fault nothing runs any more."""
+        if self._device.idle:
+            return True
+        if self._epoch is not None and self._epoch == self._device.epoch:
+            return False
+        try:
+            return all(self._device.driver.event_done(event) for event in self._events())
+        except DriverError as error:
+            if error.code != ILLEGAL_ADDRESS:
+                raise
+            return True
+
+    def wait(self) -> None:
+        """Wait for the work. Raises DriverError for a fault in it."""
+        with self._waiting:
+            if self._device.idle:
+                return
+            if self._epoch is not None and self._epoch == self._device.epoch:
+                self._device.synchronize()
+            for event in self._events():
+                self._device.driver.event_synchronize(event)
+
+    def close(self) -> None:
+        """Destroy the events that the fence made. Closing twice does nothing."""
+        with self._waiting:
+            own, self._own, self._foreign, self._epoch = self._own, [], [], None
+        if not self._device.idle:  # else the context has gone, and its events with it
+            for event in own:
+                self._device.driver.event_destroy(event)
+
+    def _events(self) -> Iterator[int]:
+        yield from self._own
+        for handle, _owner in self._foreign:
+            yield handle
+
+
+def _each(after: After) -> list[Any]:
+    if after is None:
+        return []
+    return list(after) if isinstance(after, list | tuple) else [after]
+
+
+def _handle_of(one: Any) -> tuple[bool, int]:
+    """Whether something is an event (else it is a stream), and its handle."""
+    if isinstance(one, int) and not isinstance(one, bool):
+        return False, one
+    if isinstance(one, EventHandle | StreamHandle):
+        return isinstance(one, EventHandle), int(one)
+    stream = getattr(one, "__cuda_stream__", None)  # cuda.core's protocol: (version, handle)
+    if stream is not None:
+        return False, int(stream()[1])
+    for name, is_event in (("cuda_event", True), ("cuda_stream", False)):  # PyTorch
+        if hasattr(one, name):
+            return is_event, int(getattr(one, name))
+    if isinstance(getattr(one, "handle", None), EventHandle):  # cuda.core
+        return True, int(one.handle)
+    if hasattr(one, "ptr"):  # CuPy; only its streams can wait for an event
+        return not hasattr(one, "wait_event"), int(one.ptr)
+    raise TypeError(f"after={one!r} is neither a stream nor an event; give a stream's handle, or an object of the two")
