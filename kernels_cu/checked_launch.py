@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .constants import Constants
+from .host_run import host_run_of
 from .kernel import Extent
 from .loader import load
 from .parameters import Argument, check_arguments
@@ -32,7 +33,7 @@ def launch_checked(
     """
     if 0 in grid:
         return
-    kernel = load(source, constants, target.arch)
+    kernel = load(source, constants, target.arch, host_run_of(target).observed)
 
     def call() -> None:
         check_arguments(kernel.name, kernel.parameters, arguments)

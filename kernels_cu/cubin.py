@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from .elf import sections
 from .errors import CompileError
 from .parameters import Parameter
 
-_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 _VALUE_FOLLOWS = 4
 _KPARAM_INFO = 0x17
 """EIATTR_KPARAM_INFO: index, ordinal, offset, and a word whose upper 14 bits are the size."""
@@ -21,29 +21,16 @@ _KPARAM = struct.Struct("<IHHI")
 
 def kernel_parameters(cubin: bytes, kernel: str) -> tuple[Parameter, ...]:
     """The parameters of ``kernel``, in order. Raises CompileError if the cubin has no such kernel."""
-    sections = dict(_sections(cubin))
-    info = sections.get(f".nv.info.{kernel}")
+    found_sections = dict(sections(cubin))
+    info = found_sections.get(f".nv.info.{kernel}")
     if info is None:
-        raise CompileError(f"the cubin has no kernel {kernel}; it has the sections {', '.join(sorted(sections))}")
+        raise CompileError(f"the cubin has no kernel {kernel}; it has the sections {', '.join(sorted(found_sections))}")
     found: dict[int, Parameter] = {}
     for number, value in _attributes(info):
         if number == _KPARAM_INFO:
             _, ordinal, offset, size = _KPARAM.unpack(value)
             found[ordinal] = Parameter(offset, size >> 18)
     return tuple(found[ordinal] for ordinal in sorted(found))
-
-
-def _sections(cubin: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each section of a 64-bit little-endian ELF file."""
-    if cubin[:6] != b"\x7fELF\x02\x01":
-        raise CompileError(f"not a cubin: it begins with {cubin[:6]!r}")
-    (table,) = struct.unpack_from("<Q", cubin, 0x28)
-    entry_size, count, name_section = struct.unpack_from("<HHH", cubin, 0x3A)
-    headers = [_SECTION_HEADER.unpack_from(cubin, table + i * entry_size) for i in range(count)]
-    names = headers[name_section][4]
-    for name, _, _, _, offset, size, *_ in headers:
-        end = cubin.index(b"\0", names + name)
-        yield cubin[names + name : end].decode(), cubin[offset : offset + size]
 
 
 def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:

@@ -10,7 +10,18 @@ from .constants import Constants, define
 from .progress import announced
 from .source import HOST, host_source
 
-RUNTIME_SOURCES = ("arena.cpp", "block.cpp", "copies.cpp", "faults.cpp", "launch.cpp", "switch.cpp", "tensor_core.cpp")
+RUNTIME_SOURCES = (
+    "arena.cpp",
+    "block.cpp",
+    "copies.cpp",
+    "faults.cpp",
+    "launch.cpp",
+    "meter.cpp",
+    "observer.cpp",
+    "race.cpp",
+    "switch.cpp",
+    "tensor_core.cpp",
+)
 
 
 def build_runtime() -> Path:
@@ -30,22 +41,41 @@ def build_runtime() -> Path:
     return fetch(f"runtime-{key}.so", build)
 
 
-def build_kernel(source: Path, constants: Constants) -> Path:
-    """The shared object of one kernel with its constants.
+OBSERVED = ("-fsanitize=thread", "-DPAGEWALK_OBSERVED=1", "-g1", "-gdwarf-4", "-gz=none")
+"""How a kernel is compiled whose loads and stores are seen: the compiler writes a call before each, and its line."""
+
+
+def build_kernel(source: Path, constants: Constants, observed: bool = False) -> Path:
+    """The shared object of one kernel with its constants, ``observed``: one that tells of each load and store.
 
     Raises CompilerMissingError or CompileError.
     """
     compiler, options, text = find_compiler(), define(constants), host_source(source)
-    key = content_key([compiler.identity, *FLAGS, *options, text])
+    if not observed:
+        key = content_key([compiler.identity, *FLAGS, *options, text])
+        return fetch(f"{source.stem}-{key}.so", lambda path: _compile(compiler, source.stem, options, text, path))
+    witness = _build_witness(compiler)
+    key = content_key([compiler.identity, *FLAGS, *OBSERVED, witness.name, *options, text])
 
     def build(path: Path) -> None:
-        _compile(compiler, source.stem, options, text, path)
+        # Linked without the option: no library of the compiler comes in, and the calls go to our own functions.
+        objects = path.with_suffix(".o")
+        _compile(compiler, source.stem, (*options, *OBSERVED), text, objects, "-c")
+        compiler.run(source.stem, str(objects), str(witness), "-shared", "-lm", "-o", str(path))
 
     return fetch(f"{source.stem}-{key}.so", build)
 
 
-def _compile(compiler: Compiler, name: str, options: tuple[str, ...], text: str, path: Path) -> None:
+def _build_witness(compiler: Compiler) -> Path:
+    """The object file whose functions an observed kernel calls."""
+    source = HOST / "instrumented.cpp"
+    files = (source, *sorted(HOST.glob("*.h")))
+    key = content_key([compiler.identity, *FLAGS, *(file.read_text(encoding="utf-8") for file in files)])
+    return fetch(f"instrumented-{key}.o", lambda path: compiler.run(source.stem, "-c", str(source), "-o", str(path)))
+
+
+def _compile(compiler: Compiler, name: str, options: tuple[str, ...], text: str, path: Path, *how: str) -> None:
     written = write_source(path.parent, f"{name}.cpp", text)
-    shown = " ".join(option.removeprefix("-D") for option in options)
+    shown = " ".join(option.removeprefix("-D") for option in options if option.startswith("-D"))
     with announced(f"compiling {name} ({shown}) with {compiler.name}"):
-        compiler.run(name, *options, str(written), "-shared", "-lm", "-o", str(path))
+        compiler.run(name, *options, str(written), *(how or ("-shared", "-lm")), "-o", str(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from .constants import Constants
@@ -12,10 +12,13 @@ from .errors import CompileError, KernelError
 from .host_build import build_kernel, build_runtime
 from .host_run import ORDERS, SCHEDULES, host_run_of
 from .kernel import Extent
+from .line_table import LineTable
+from .memory_meter import MeterRecord
 from .parameters import Argument, Parameter, pack_arguments
+from .race import RaceError, RacingAccess
 from .target import Target
 
-_DONE, _FAULT = range(2)
+_DONE, _FAULT, _RACE = 0, 1, 7
 _FAILURES = {
     2: "a thread's stack is full; the kernel keeps too much in local arrays",
     3: "a barrier or shuffle waits for threads that never reach it",
@@ -37,22 +40,37 @@ class _Options(ctypes.Structure):
     _fields_ = [
         ("schedule", ctypes.c_int),
         ("order", ctypes.c_int),
+        ("seed", ctypes.c_uint64),
         ("host_threads", ctypes.c_uint),
         ("shared_bytes", ctypes.c_uint),
         ("eager_copies", ctypes.c_int),
+        ("race_check", ctypes.c_int),
+        ("meter", ctypes.POINTER(MeterRecord)),
     ]
 
 
+class _RacingAccess(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_uint64), ("thread", ctypes.c_uint), ("kind", ctypes.c_uint)]
+
+
 class _Result(ctypes.Structure):
-    _fields_ = [("write", ctypes.c_int), ("address", ctypes.c_uint64), ("block", ctypes.c_uint * 3)]
+    _fields_ = [
+        ("write", ctypes.c_int),
+        ("address", ctypes.c_uint64),
+        ("block", ctypes.c_uint * 3),
+        ("before", _RacingAccess),
+        ("now", _RacingAccess),
+        ("code", ctypes.c_uint64),
+    ]
 
 
 class HostKernel:
     """One compiled kernel. Its parameter table comes from the type of its C++ function."""
 
-    def __init__(self, source: Path, constants: Constants) -> None:
+    def __init__(self, source: Path, constants: Constants, observed: bool = False) -> None:
         self.name = source.stem
-        self._library = _open(build_kernel(source, constants))
+        self._path = build_kernel(source, constants, observed)
+        self._library = _open(self._path)
         self._kernel = _Kernel.in_dll(self._library, "pagewalk_kernel")
         table = self._kernel.parameters[: self._kernel.parameter_count]
         self.parameters = tuple(Parameter(p.offset, p.size, chr(p.kind)) for p in table)
@@ -67,10 +85,22 @@ class HostKernel:
         stream: int,  # noqa: ARG002
         shared_bytes: int = 0,
     ) -> None:
-        """Run the kernel now. Raises target.fault(...) for a fault, KernelError for threads that cannot go on."""
+        """Run the kernel now.
+
+        Raises target.fault(...) for a fault, RaceError for a race that the run checks for, KernelError for threads that
+        cannot go on.
+        """
         run = host_run_of(target)
+        record = run.meter.record() if run.meter else None
         options = _Options(
-            SCHEDULES.index(run.schedule), ORDERS.index(run.order), run.threads, shared_bytes, run.copies == "eager"
+            SCHEDULES.index(run.schedule),
+            ORDERS.index(run.order),
+            run.seed,
+            run.threads,
+            shared_bytes,
+            run.copies == "eager",
+            run.race_check,
+            ctypes.pointer(record) if record else None,
         )
         extents, result = ctypes.c_uint * 3, _Result()
         status = self._launch(
@@ -81,10 +111,29 @@ class HostKernel:
             ctypes.byref(options),
             ctypes.byref(result),
         )
+        if run.meter and record:
+            sites = record.sites[: record.site_count]
+            run.meter.add([self._line_of(site.at - result.code) for site in sites], record)
         if status == _FAULT:
             raise target.fault(result.address, bool(result.write))
+        if status == _RACE:
+            raise self._race(result)
         if status != _DONE:
             raise KernelError(self._failure(status, result))
+
+    @cached_property
+    def _lines(self) -> LineTable:
+        return LineTable(self._path.read_bytes())
+
+    def _line_of(self, at: int) -> str:
+        """The source line of a place behind a call, counted from the start of the object."""
+        return self._lines.line_of(at - 1)
+
+    def _race(self, result: _Result) -> RaceError:
+        before, now = (
+            RacingAccess(access.kind, access.thread, self._line_of(access.at)) for access in (result.before, result.now)
+        )
+        return RaceError(self.name, tuple(result.block), result.address, before, now)
 
     def _failure(self, status: int, result: _Result) -> str:
         if failure := _FAILURES.get(status):

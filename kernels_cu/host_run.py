@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass, field
 
 from .errors import LaunchError
+from .memory_meter import MemoryMeter
 
-SCHEDULES = ("ascending", "descending", "interleaved")
+SCHEDULES = ("ascending", "descending", "interleaved", "shuffled")
 ORDERS = ("forward", "backward", "shuffled")
 COPIES = ("lazy", "eager")
 
@@ -18,18 +19,28 @@ def _processors() -> int:
 
 @dataclass(frozen=True)
 class HostRun:
-    """Which thread, warp and block comes next, and how many host threads run blocks side by side.
+    """Which thread, warp and block comes next, how many host threads run blocks side by side, and who watches.
 
-    ``schedule``: a warp runs until it waits and the next one follows, "ascending" or "descending" (lanes too), or
-    warps take turns at every switch, "interleaved". ``order``: of blocks. ``threads``: at most this many host threads,
-    1 to 64; more than one join in when a launch takes longer than starting them. ``copies``: an asynchronous copy lands
-    when it is waited for, "lazy", or where it begins, "eager". Raises LaunchError for other values.
+    ``schedule``: a warp runs until it waits and the next one follows, "ascending" or "descending" (lanes too), warps
+    take turns at every switch, "interleaved", or any warp and lane may come next, "shuffled". ``order``: of blocks.
+    ``seed``: of what is shuffled. ``copies``: an asynchronous copy lands when it is waited for, "lazy", or where it
+    begins, "eager". ``threads``: at most this many host threads, 1 to 64; more than one join in when a launch takes
+    longer than starting them. ``race_check``: two accesses to a byte of shared memory that no barrier orders are an
+    error. ``meter``: counts what requests to its memory cost. Raises LaunchError for other values.
     """
 
     schedule: str = "ascending"
     order: str = "forward"
     threads: int = field(default_factory=_processors)
     copies: str = "lazy"
+    seed: int = 0
+    race_check: bool = False
+    meter: MemoryMeter | None = None
+
+    @property
+    def observed(self) -> bool:
+        """Whether the kernel must be compiled so that its loads and stores are seen."""
+        return self.race_check or self.meter is not None
 
     def __post_init__(self) -> None:
         """Refuse what the runtime does not know."""
@@ -41,6 +52,8 @@ class HostRun:
             raise LaunchError(f"copies must be one of {', '.join(COPIES)}, not {self.copies!r}")
         if self.threads < 1:
             raise LaunchError(f"threads must be at least 1, not {self.threads}")
+        if not 0 <= self.seed < 1 << 64:
+            raise LaunchError(f"seed must be 0 to 2^64 - 1, not {self.seed}")
 
 
 def host_run_of(target: object) -> HostRun:

@@ -4,16 +4,26 @@
 #include <string.h>
 
 #include "copies.h"
+#include "observer.h"
 #include "switch.h"
 #include "tensor_core.h"
 
 namespace pagewalk {
 namespace {
 
-// The next lane of a warp that may run, going round from the one that ran last.
-Fiber* next_lane(const Block& block, unsigned warp, unsigned last_lane) {
+// Marsaglia's xorshift: the same seed gives the same schedule.
+unsigned random_below(Block& block, unsigned limit) {
+    block.random ^= block.random << 13;
+    block.random ^= block.random >> 7;
+    block.random ^= block.random << 17;
+    return unsigned(block.random >> 32) % limit;
+}
+
+// The next lane of a warp that may run, going round from the one that ran last, or from any.
+Fiber* next_lane(Block& block, unsigned warp, unsigned last_lane) {
     const unsigned ready = block.warp[warp].ready;
     unsigned lane;
+    if (block.schedule == Schedule::SHUFFLED) last_lane = random_below(block, WARP_LANES);
     if (block.schedule == Schedule::DESCENDING) {
         const unsigned below = ready & ((1u << last_lane) - 1);
         lane = 31 - unsigned(__builtin_clz(below ? below : ready));
@@ -25,9 +35,10 @@ Fiber* next_lane(const Block& block, unsigned warp, unsigned last_lane) {
 }
 
 // The fiber that runs next, or null when none can. A warp runs as far as it gets before the next one has its turn,
-// in ascending or descending order; interleaved, another warp has its turn at every switch.
+// in ascending or descending order; interleaved, another warp has its turn at every switch, and shuffled, any warp.
 Fiber* next_fiber(Block& block, unsigned last_lane) {
     unsigned warp = block.current;
+    if (block.schedule == Schedule::SHUFFLED) warp = random_below(block, block.warps);
     if (block.schedule == Schedule::INTERLEAVED) warp = warp + 1 < block.warps ? warp + 1 : 0;
     for (unsigned tried = 0; tried < block.warps; tried++) {
         if (block.warp[warp].ready) {
@@ -50,19 +61,27 @@ void run_another(Fiber* fiber) {
     pagewalk_switch(&fiber->stack_pointer, next ? next->stack_pointer : block.host_stack_pointer);
 }
 
-// Lanes that have returned are not waited for, here and below.
-void release_warp(Warp& warp) {
+// Lanes that have returned are not waited for, here and below. Only a matrix operation needs all 32.
+void release_warp(Fiber* last) {
+    Warp& warp = *last->warp;
     if (warp.at_warp != warp.living) return;
+    if (warp.meeting > Meeting::EXCHANGE && warp.living != ALL_LANES) stop_block(last, Status::MIXED_WARP, 0);
+    if (last->block->observer) warp_meets(last, warp.at_warp, warp.meeting);
+    if (warp.meeting == Meeting::LDMATRIX || warp.meeting == Meeting::LDMATRIX_TRANS)
+        if (const void* row = misaligned_row(warp)) stop_block(last, Status::MISALIGNED, uintptr_t(row));
+    if (warp.meeting > Meeting::EXCHANGE) compute(warp, warp.meeting);
     warp.ready |= warp.at_warp;
     warp.at_warp = 0;
 }
 
 // Let go the lanes of `mask` if all of them wait, and all for just these lanes.
-void release_part(Warp& warp, unsigned mask) {
+void release_part(Fiber* last, unsigned mask, Meeting meeting) {
+    Warp& warp = *last->warp;
     const unsigned lanes = mask & warp.living;
     if ((warp.at_part & lanes) != lanes) return;
     for (unsigned left = lanes; left; left &= left - 1)
         if (warp.part_mask[__builtin_ctz(left)] != mask) return;
+    if (last->block->observer) warp_meets(last, lanes, meeting);
     warp.ready |= lanes;
     warp.at_part &= ~lanes;
 }
@@ -75,27 +94,19 @@ void wait_for_lanes(Fiber* fiber, unsigned mask, Meeting meeting) {
         if (!warp.at_warp) warp.meeting = meeting;
         if (warp.meeting != meeting) stop_block(fiber, Status::MIXED_WARP, 0);
         warp.at_warp |= bit;
-        release_warp(warp);
+        release_warp(fiber);
     } else {
         warp.at_part |= bit;
         warp.part_mask[fiber->lane] = mask;
-        release_part(warp, mask);
+        release_part(fiber, mask, meeting);
     }
     if (!(warp.ready & bit)) run_another(fiber);
-}
-
-// The last lane to arrive computes for all of them, from one slot a lane: nobody gives his next operands before he has
-// his result, and nobody writes results before all have given their next operands.
-void compute_together(Fiber* fiber, Meeting operation) {
-    Warp& warp = *fiber->warp;
-    const bool last = (warp.at_warp | 1u << fiber->lane) == warp.living;
-    if (last && (warp.meeting == operation || !warp.at_warp)) compute(warp, operation);
-    wait_for_lanes(fiber, ALL_LANES, operation);
 }
 
 void release_block(Block& block) {
     if (block.waiting != block.living) return;
     block.waiting = 0;
+    if (block.observer) block_meets(block);
     for (unsigned w = 0; w < block.warps; w++) block.warp[w].ready = block.warp[w].living;
 }
 
@@ -114,15 +125,15 @@ void leave(Fiber* fiber) {
     warp.living &= ~bit;
     warp.ready &= ~bit;
     fiber->block->living--;
-    if (warp.at_warp) release_warp(warp);
+    if (warp.at_warp) release_warp(fiber);
     for (unsigned lane = 0; lane < WARP_LANES && warp.at_part; lane++)
-        if (warp.at_part >> lane & 1) release_part(warp, warp.part_mask[lane]);
+        if (warp.at_part >> lane & 1) release_part(fiber, warp.part_mask[lane], Meeting::BARRIER);
     if (fiber->block->waiting) release_block(*fiber->block);
     run_another(fiber);
 }
 
 const Runtime RUNTIME = {
-    &wait_for_lanes, &wait_for_block, &compute_together, &begin_copy, &commit_copies, &wait_for_copies,
+    &wait_for_lanes, &wait_for_block, &begin_copy, &commit_copies, &wait_for_copies, &observe_access,
 };
 
 void prepare_warps(Block& block) {
@@ -162,8 +173,10 @@ bool run_block(Block& block) {
     block.current = block.schedule == Schedule::DESCENDING ? block.warps - 1 : 0;
     prepare_warps(block);
     prepare_fibers(block);
+    if (block.observer) observe_begin(block);
     Fiber* first = next_fiber(block, block.schedule == Schedule::DESCENDING ? 0 : WARP_LANES - 1);
     pagewalk_switch(&block.host_stack_pointer, first->stack_pointer);
+    if (block.observer) observe_end(block);
     return block.living == 0;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "block.h"
+#include "observer.h"
 
 namespace pagewalk {
 namespace {
@@ -43,25 +44,29 @@ CopyQueue& queue_of(const Fiber* fiber) {
 
 }  // namespace
 
-void begin_copy(Fiber* fiber, void* to, const void* from, unsigned bytes, unsigned source_bytes) {
+void begin_copy(Fiber* fiber, void* to, const void* from, unsigned bytes, unsigned source_bytes, const void* at) {
     const uintptr_t both = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
-    if (both % bytes) stop_block(fiber, Status::MISALIGNED_COPY, reinterpret_cast<uintptr_t>(from));
-    const AsyncCopy copy = {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes,
-                            source_bytes < bytes ? source_bytes : bytes, queue_of(fiber).group};
+    if (both % bytes) stop_block(fiber, Status::MISALIGNED, reinterpret_cast<uintptr_t>(from));
+    if (source_bytes > bytes) source_bytes = bytes;
     CopyQueue& queue = queue_of(fiber);
-    if (fiber->block->eager_copies || !make_room(queue)) {
-        land(copy);
-    } else {
-        queue.copies[queue.first + queue.count++] = copy;
-    }
+    const AsyncCopy copy = {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes,
+                            source_bytes, queue.group, at};
+    const bool eager = fiber->block->eager_copies, observed = fiber->block->observer;
+    if (observed) observe_copy(fiber, to, from, bytes, source_bytes, at);
+    const bool queued = (!eager || observed) && make_room(queue);
+    if (queued) queue.copies[queue.first + queue.count++] = copy;
+    if (eager || !queued) land(copy);
 }
 
 void commit_copies(Fiber* fiber) { queue_of(fiber).group++; }
 
 void wait_for_copies(Fiber* fiber, unsigned pending) {
     CopyQueue& queue = queue_of(fiber);
-    for (; queue.count && queue.copies[queue.first].group + pending < queue.group; queue.first++, queue.count--)
-        land(queue.copies[queue.first]);
+    for (; queue.count && queue.copies[queue.first].group + pending < queue.group; queue.first++, queue.count--) {
+        const AsyncCopy& copy = queue.copies[queue.first];
+        if (!fiber->block->eager_copies) land(copy);
+        if (fiber->block->observer) observe_landing(fiber, copy.to, copy.bytes, copy.at);
+    }
 }
 
 }  // namespace pagewalk

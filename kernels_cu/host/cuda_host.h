@@ -12,7 +12,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __align__(bytes) alignas(bytes)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 #define __restrict__
 // Every host thread runs one block at a time, and so has one copy of each shared array.
@@ -23,12 +23,12 @@
 #define blockDim (pagewalk::this_fiber()->block->block_size)
 #define gridDim (pagewalk::this_fiber()->block->grid_size)
 
-inline void __syncthreads() {
+PAGEWALK_OUTSIDE void __syncthreads() {
     pagewalk::Fiber* fiber = pagewalk::this_fiber();
     fiber->block->runtime->wait_for_block(fiber);
 }
 
-inline void __syncwarp(unsigned mask = pagewalk::ALL_LANES) {
+PAGEWALK_OUTSIDE void __syncwarp(unsigned mask = pagewalk::ALL_LANES) {
     pagewalk::Fiber* fiber = pagewalk::this_fiber();
     fiber->block->runtime->wait_for_lanes(fiber, mask, pagewalk::Meeting::BARRIER);
 }
@@ -45,7 +45,7 @@ uint64_t bits_of(T value) {
 
 // Give `value`, wait for the lanes of `mask`, return what lane `source` gave: all bits set if it is not in the mask.
 template <typename T>
-T exchange(unsigned mask, T value, unsigned source) {
+PAGEWALK_OUTSIDE T exchange(unsigned mask, T value, unsigned source) {
     Fiber* fiber = this_fiber();
     Warp* warp = fiber->warp;
     const bool whole = mask == ALL_LANES;

@@ -9,6 +9,14 @@
 #pragma once
 #include <stdint.h>
 
+// An instrumented build names the line of the kernel that an access comes from. So what these headers do stays outside
+// the kernel's own code, which they see by their return address.
+#if PAGEWALK_OBSERVED
+#define PAGEWALK_OUTSIDE __attribute__((noinline, no_sanitize("thread"))) inline
+#else
+#define PAGEWALK_OUTSIDE inline
+#endif
+
 namespace pagewalk {
 
 constexpr unsigned WARP_LANES = 32;
@@ -28,6 +36,7 @@ struct Index3 {
 
 struct Block;
 struct CopyQueue;
+struct Observer;
 struct Warp;
 
 struct Fiber {
@@ -55,7 +64,8 @@ enum class Meeting : int {
 // What a lane gives to ldmatrix, and to mma (fragments as ptx.cuh draws them).
 struct RowAddress {
     const void* row;
-    unsigned matrices;
+    uint64_t matrices;
+    const void* at;  // in the kernel's code
 };
 struct Fragments {
     float d[4];
@@ -79,16 +89,18 @@ struct Warp {
 
 // What a kernel calls in the runtime, as pointers: a compiled kernel needs no symbol of it.
 struct Runtime {
+    // For a matrix operation the lane's slot has its operands before, and its result after.
     void (*wait_for_lanes)(Fiber* fiber, unsigned mask, Meeting meeting);
     void (*wait_for_block)(Fiber* fiber);
-    void (*compute_together)(Fiber* fiber, Meeting operation);  // operands in the lane's slot, and then the result
     // Copy `source_bytes` of `bytes`, and zeros behind them: at once, or when the thread waits for the copy's group.
-    void (*begin_copy)(Fiber* fiber, void* to, const void* from, unsigned bytes, unsigned source_bytes);
+    void (*begin_copy)(Fiber* fiber, void* to, const void* from, unsigned bytes, unsigned source_bytes, const void* at);
     void (*commit_copies)(Fiber* fiber);
     void (*wait_for_copies)(Fiber* fiber, unsigned pending);  // until at most so many groups are under way
+    // A thread reads or writes memory that is watched; `at` lies behind the call in the kernel's code that does it.
+    void (*observe)(Fiber* fiber, const void* address, unsigned bytes, bool write, const void* at);
 };
 
-enum class Schedule : int { ASCENDING = 0, DESCENDING = 1, INTERLEAVED = 2 };
+enum class Schedule : int { ASCENDING = 0, DESCENDING = 1, INTERLEAVED = 2, SHUFFLED = 3 };
 
 enum class Status : int {
     DONE = 0,
@@ -96,8 +108,14 @@ enum class Status : int {
     STACK_OVERFLOW = 2,
     DEADLOCK = 3,
     NO_MEMORY = 4,
-    MIXED_WARP = 5,       // lanes of one warp meet in different operations
-    MISALIGNED_COPY = 6,  // an address of an asynchronous copy or of a matrix row is not a multiple of its size
+    MIXED_WARP = 5,  // lanes of one warp meet in different operations
+    MISALIGNED = 6,  // an address of an asynchronous copy or of a matrix row is not a multiple of its size
+    RACE = 7,        // two threads touch a byte of shared memory without a barrier between
+};
+
+struct Span {
+    uintptr_t begin, bytes;
+    bool contains(const void* address) const { return reinterpret_cast<uintptr_t>(address) - begin < bytes; }
 };
 
 struct Block {
@@ -116,6 +134,9 @@ struct Block {
     unsigned char* stacks;     // [threads] slots of STACK_BYTES
     unsigned living, waiting;  // threads that have not returned; of these, at __syncthreads
     unsigned current;          // index of the warp that runs
+    uint64_t random;           // state of the shuffled schedule, never 0
+    Observer* observer;        // who sees every access of an instrumented kernel, or null
+    Span shared[2], cache;     // what it watches: shared memory, dynamic and static, and one span of memory
     void* host_stack_pointer;  // where to go on when no fiber can run
 };
 

@@ -15,6 +15,7 @@ struct Parameter {
 struct SharedMemory {
     void* begin;
     size_t size;
+    uintptr_t code;  // where the compiled kernel is loaded: places in it are counted from here
 };
 
 struct Kernel {
@@ -74,7 +75,10 @@ template <typename... P> Table(void (*)(P...)) -> Table<P...>;
 // Where this object's thread-local memory lies for the calling thread: its shared arrays and nothing else of weight.
 inline thread_local volatile char touched;
 
-inline int find_shared_memory(dl_phdr_info* object, size_t, void* found) {
+// Not on a fiber: nobody must watch these.
+#define PAGEWALK_UNWATCHED __attribute__((no_sanitize("thread")))
+
+PAGEWALK_UNWATCHED inline int find_shared_memory(dl_phdr_info* object, size_t, void* found) {
     const ElfW(Addr) inside = reinterpret_cast<ElfW(Addr)>(&find_shared_memory);
     bool ours = false;
     size_t size = 0;
@@ -84,13 +88,13 @@ inline int find_shared_memory(dl_phdr_info* object, size_t, void* found) {
         if (segment.p_type == PT_LOAD && inside >= start && inside < start + segment.p_memsz) ours = true;
         if (segment.p_type == PT_TLS) size = segment.p_memsz;
     }
-    if (ours) *static_cast<SharedMemory*>(found) = {object->dlpi_tls_data, size};
+    if (ours) *static_cast<SharedMemory*>(found) = {object->dlpi_tls_data, size, object->dlpi_addr};
     return ours;
 }
 
-inline SharedMemory shared_memory() {
+PAGEWALK_UNWATCHED inline SharedMemory shared_memory() {
     touched = 1;  // the first use in a thread is what makes its copy
-    SharedMemory found{nullptr, 0};
+    SharedMemory found{nullptr, 0, 0};
     dl_iterate_phdr(find_shared_memory, &found);
     return found;
 }

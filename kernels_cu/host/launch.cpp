@@ -6,25 +6,36 @@
 
 #include "arena.h"
 #include "block.h"
+#include "block_order.h"
 #include "faults.h"
 #include "kernel_table.h"
+#include "observer.h"
 
 namespace pagewalk {
 namespace {
 
-enum class Order : int { FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
-
 struct Options {
     int schedule, order;
+    uint64_t seed;
     unsigned host_threads;  // at most
     unsigned shared_bytes;  // of dynamic shared memory
     int eager_copies;
+    int race_check;
+    MeterRecord* meter;  // or null
+};
+
+// An access of a race: where in the compiled kernel, and what it was.
+struct RacingAccess {
+    uint64_t at;
+    unsigned thread, kind;
 };
 
 struct Result {
     int write;
     uint64_t address;
     Index3 block;
+    RacingAccess before, now;
+    uint64_t code;  // where the kernel is loaded, from which places in it are counted
 };
 
 struct Launch {
@@ -32,7 +43,7 @@ struct Launch {
     Index3 grid, block;
     const void* arguments;
     Options options;
-    uint64_t blocks, step;  // block `i * step % blocks` runs as the i-th when shuffled
+    BlockOrder order;
     uint64_t next;
     int status;  // a Status; the other host threads look at it
     Result result;
@@ -48,54 +59,118 @@ long now_ns() {
     return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
-uint64_t greatest_common_divisor(uint64_t a, uint64_t b) { return b ? greatest_common_divisor(b, a % b) : a; }
-
-// A step that has no divisor in common with the number of blocks visits each of them once, far from its neighbours.
-uint64_t shuffling_step(uint64_t blocks) {
-    uint64_t step = blocks * 5 / 8 | 1;
-    while (greatest_common_divisor(step, blocks) != 1) step += 2;
-    return step;
-}
-
-Index3 block_index(const Launch& launch, uint64_t i) {
-    if (launch.options.order == int(Order::BACKWARD)) i = launch.blocks - 1 - i;
-    if (launch.options.order == int(Order::SHUFFLED)) i = uint64_t((unsigned __int128)i * launch.step % launch.blocks);
-    const uint64_t rows = i / launch.grid.x;
-    return {unsigned(i % launch.grid.x), unsigned(rows % launch.grid.y), unsigned(rows / launch.grid.y)};
-}
-
 // The first failure of any host thread is the launch's.
-void fail(Launch& launch, Status status, const Fault& fault, Index3 block) {
+void fail(Launch& launch, Status status, const Result& result) {
     pthread_mutex_lock(&launch.lock);
     if (launch.status == int(Status::DONE)) {
-        launch.result = {fault.write, fault.address, block};
+        launch.result = result;
         __atomic_store_n(&launch.status, int(status), __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&launch.lock);
 }
 
-// 0xFF: nobody may count on zeros, and floats are NaN.
-void spoil_shared_memory(const Launch& launch, Block& block, const SharedMemory& shared) {
-    if (shared.size) memset(shared.begin, 0xFF, shared.size);
-    if (launch.options.shared_bytes) memset(block.dynamic_shared, 0xFF, launch.options.shared_bytes);
+RacingAccess place_of(const Access& access, const Kernel& kernel, const SharedMemory& shared) {
+    const uintptr_t run = reinterpret_cast<uintptr_t>(kernel.run);
+    return {uint64_t(int64_t(run - shared.code) + access.at), access.thread, access.kind};
 }
 
-bool run_one(Launch& launch, Block& block, Watch& watch, const SharedMemory& shared) {
-    spoil_shared_memory(launch, block, shared);
-    block.status = Status::DONE;
-    watch.begin(&block);
-    const bool complete = run_block(block);
-    watch.begin(nullptr);
-    const Fault& fault = watch.fault();
-    if (fault.happened) {
-        fail(launch, fault.stack_overflow ? Status::STACK_OVERFLOW : Status::FAULT, fault, block.index);
-    } else if (block.status != Status::DONE) {
-        fail(launch, block.status, Fault{true, false, false, block.address}, block.index);
-    } else if (!complete) {
-        fail(launch, Status::DEADLOCK, fault, block.index);
+// Memory and check of the blocks that run on one host thread.
+class Workplace {
+  public:
+    explicit Workplace(Launch& launch)
+        : launch_(launch), threads_(launch.block.x * launch.block.y * launch.block.z), arena_(take_arena(threads_)) {
+        if (arena_) dynamic_shared_ = shared_in(*arena_, launch.options.shared_bytes);
+        const SharedMemory shared = launch.kernel->shared_memory();
+        if (dynamic_shared_) prepare(shared);
     }
-    return complete;
-}
+
+    ~Workplace() {
+        RaceCheck::destroy(observer_.races);
+        Meter::destroy(observer_.meter);
+        if (arena_) give_arena(arena_);
+    }
+
+    bool has_memory() const { return complete_; }
+    const Arena& arena() const { return *arena_; }
+
+    // False if the launch ends with this block.
+    bool run(uint64_t number, Watch& watch) {
+        spoil_shared_memory();
+        block_.index = launch_.order.index(number);
+        block_.random = launch_.order.seed_of(number);
+        block_.status = Status::DONE;
+        watch.begin(&block_);
+        const bool complete = run_block(block_);
+        watch.begin(nullptr);
+        if (!complete) report(watch.fault());
+        return complete;
+    }
+
+  private:
+    void prepare(const SharedMemory& shared) {
+        const Options& options = launch_.options;
+        shared_ = shared;
+        block_.grid_size = launch_.grid;
+        block_.block_size = launch_.block;
+        block_.run = launch_.kernel->run;
+        block_.arguments = launch_.arguments;
+        block_.schedule = Schedule(options.schedule);
+        block_.eager_copies = options.eager_copies;
+        block_.threads = threads_;
+        block_.warps = (threads_ + WARP_LANES - 1) / WARP_LANES;
+        block_.warp = arena_->warps;
+        block_.stacks = arena_->stacks;
+        block_.copies = arena_->copies;
+        block_.dynamic_shared = dynamic_shared_;
+        complete_ = prepare_observer();
+    }
+
+    bool prepare_observer() {
+        const Options& options = launch_.options;
+        if (!options.race_check && !options.meter) return true;
+        block_.observer = &observer_;
+        if (options.race_check) {
+            const uintptr_t dynamic = (options.shared_bytes + 3u) & ~3u;
+            block_.shared[0] = {reinterpret_cast<uintptr_t>(dynamic_shared_), dynamic};
+            block_.shared[1] = {reinterpret_cast<uintptr_t>(shared_.begin), shared_.size};
+            const void* code = reinterpret_cast<const void*>(launch_.kernel->run);
+            observer_.races = RaceCheck::make(block_.warps * WARP_LANES, dynamic + shared_.size, code);
+            if (!observer_.races) return false;
+        }
+        if (options.meter) {
+            block_.cache = options.meter->cache;
+            observer_.meter = Meter::make(block_.warps, options.meter);
+            if (!observer_.meter) return false;
+        }
+        return true;
+    }
+
+    // 0xFF: nobody may count on zeros, and floats are NaN.
+    void spoil_shared_memory() {
+        if (shared_.size) memset(shared_.begin, 0xFF, shared_.size);
+        if (launch_.options.shared_bytes) memset(dynamic_shared_, 0xFF, launch_.options.shared_bytes);
+    }
+
+    void report(const Fault& fault) {
+        Result result = {fault.write, fault.address, block_.index, {}, {}, 0};
+        if (fault.happened) return fail(launch_, fault.stack_overflow ? Status::STACK_OVERFLOW : Status::FAULT, result);
+        result.address = block_.address;
+        if (block_.status == Status::RACE) {
+            result.before = place_of(observer_.races->race().before, *launch_.kernel, shared_);
+            result.now = place_of(observer_.races->race().now, *launch_.kernel, shared_);
+        }
+        fail(launch_, block_.status == Status::DONE ? Status::DEADLOCK : block_.status, result);
+    }
+
+    Launch& launch_;
+    unsigned threads_;
+    Arena* arena_;
+    unsigned char* dynamic_shared_ = nullptr;
+    SharedMemory shared_ = {};
+    Observer observer_ = {};
+    Block block_ = {};
+    bool complete_ = false;
+};
 
 struct Helpers {
     pthread_t thread[MOST_HOST_THREADS];
@@ -122,41 +197,19 @@ void call_helpers(Launch& launch, Helpers& helpers, uint64_t blocks_left) {
 }
 
 void run_blocks(Launch& launch, Helpers* helpers) {
-    const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
-    Arena* arena = take_arena(threads);
-    unsigned char* dynamic_shared = arena ? shared_in(*arena, launch.options.shared_bytes) : nullptr;
-    if (!dynamic_shared) {
-        if (arena) give_arena(arena);
-        if (helpers) fail(launch, Status::NO_MEMORY, Fault{}, Index3{});  // without a helper the launch goes on
+    Workplace workplace(launch);
+    if (!workplace.has_memory()) {
+        if (helpers) fail(launch, Status::NO_MEMORY, Result{});  // without a helper the launch goes on
         return;
     }
-    {
-        Watch watch(*arena);
-        const SharedMemory shared = launch.kernel->shared_memory();
-        Block block = {};
-        block.grid_size = launch.grid;
-        block.block_size = launch.block;
-        block.run = launch.kernel->run;
-        block.arguments = launch.arguments;
-        block.schedule = Schedule(launch.options.schedule);
-        block.threads = threads;
-        block.warps = (threads + WARP_LANES - 1) / WARP_LANES;
-        block.eager_copies = launch.options.eager_copies;
-        block.dynamic_shared = dynamic_shared;
-        block.copies = arena->copies;
-        block.warp = arena->warps;
-        block.stacks = arena->stacks;
-        const long started = now_ns();
-        while (__atomic_load_n(&launch.status, __ATOMIC_ACQUIRE) == int(Status::DONE)) {
-            const uint64_t i = __atomic_fetch_add(&launch.next, 1, __ATOMIC_RELAXED);
-            if (i >= launch.blocks) break;
-            block.index = block_index(launch, i);
-            if (!run_one(launch, block, watch, shared)) break;
-            if (helpers && !helpers->count && launch.options.host_threads > 1 && now_ns() - started > HELP_AFTER_NS)
-                call_helpers(launch, *helpers, launch.blocks - i - 1);
-        }
+    Watch watch(workplace.arena());
+    const long started = now_ns();
+    while (__atomic_load_n(&launch.status, __ATOMIC_ACQUIRE) == int(Status::DONE)) {
+        const uint64_t i = __atomic_fetch_add(&launch.next, 1, __ATOMIC_RELAXED);
+        if (i >= launch.order.blocks || !workplace.run(launch.order.number(i), watch)) break;
+        if (helpers && !helpers->count && launch.options.host_threads > 1 && now_ns() - started > HELP_AFTER_NS)
+            call_helpers(launch, *helpers, launch.order.blocks - i - 1);
     }
-    give_arena(arena);
 }
 
 void* run_blocks_as_helper(void* launch) {
@@ -172,19 +225,15 @@ PAGEWALK_VISIBLE int pagewalk_launch(const pagewalk::Kernel* kernel, const unsig
                                      const void* arguments, const pagewalk::Options* options,
                                      pagewalk::Result* result) {
     using namespace pagewalk;
-    Launch launch = {};
-    launch.kernel = kernel;
-    launch.grid = {grid[0], grid[1], grid[2]};
-    launch.block = {block[0], block[1], block[2]};
-    launch.arguments = arguments;
-    launch.options = *options;
-    launch.blocks = uint64_t(grid[0]) * grid[1] * grid[2];
-    launch.step = shuffling_step(launch.blocks);
-    pthread_mutex_init(&launch.lock, nullptr);
+    const Index3 blocks = {grid[0], grid[1], grid[2]}, threads = {block[0], block[1], block[2]};
+    Launch launch = {kernel, blocks, threads, arguments, *options, {blocks, Order(options->order), options->seed},
+                     0, int(Status::DONE), {}, PTHREAD_MUTEX_INITIALIZER};
+    if (options->meter) launch.options.host_threads = 1;  // one record for all blocks
     Helpers helpers;
     run_blocks(launch, &helpers);
     for (unsigned i = 0; i < helpers.count; i++) pthread_join(helpers.thread[i], nullptr);
     pthread_mutex_destroy(&launch.lock);
     *result = launch.result;
+    result->code = kernel->shared_memory().code;
     return launch.status;
 }

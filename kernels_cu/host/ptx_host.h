@@ -123,32 +123,48 @@ inline unsigned short ptx_e4m3x2_from_floats(float low, float high) {
 
 // ---- One thread: loads and stores with a hint, of which a CPU takes none ----
 
-inline uint4 ptx_load_once(const void* global) { return *static_cast<const uint4*>(global); }
-inline void ptx_store_once(void* global, uint4 x) { *static_cast<uint4*>(global) = x; }
-inline void ptx_prefetch_l2(const void*) {}
-
-// ---- Asynchronous copies ----
-
 namespace pagewalk {
 
-inline void begin_copy(void* shared, const void* global, unsigned bytes, int source_bytes) {
+inline void observe([[maybe_unused]] const void* address, [[maybe_unused]] bool write, [[maybe_unused]] const void* at) {
+#if PAGEWALK_OBSERVED
     Fiber* fiber = this_fiber();
-    fiber->block->runtime->begin_copy(fiber, shared, global, bytes, unsigned(source_bytes));
+    fiber->block->runtime->observe(fiber, address, 16, write, at);
+#endif
 }
 
 }  // namespace pagewalk
 
-inline void ptx_cp_async_16(void* s, const void* g, int source_bytes) { pagewalk::begin_copy(s, g, 16, source_bytes); }
-inline void ptx_cp_async_8(void* s, const void* g, int source_bytes) { pagewalk::begin_copy(s, g, 8, source_bytes); }
-inline void ptx_cp_async_4(void* s, const void* g, int source_bytes) { pagewalk::begin_copy(s, g, 4, source_bytes); }
+PAGEWALK_OUTSIDE uint4 ptx_load_once(const void* global) {
+    pagewalk::observe(global, false, __builtin_return_address(0));
+    return *static_cast<const uint4*>(global);
+}
 
-inline void ptx_cp_async_commit_group() {
+PAGEWALK_OUTSIDE void ptx_store_once(void* global, uint4 x) {
+    pagewalk::observe(global, true, __builtin_return_address(0));
+    *static_cast<uint4*>(global) = x;
+}
+
+inline void ptx_prefetch_l2(const void*) {}
+
+// ---- Asynchronous copies ----
+
+#define PTX_CP_ASYNC(name, bytes)                                                                                \
+    PAGEWALK_OUTSIDE void name(void* shared, const void* global, int source_bytes) {                                 \
+        pagewalk::Fiber* fiber = pagewalk::this_fiber();                                                         \
+        const void* at = __builtin_return_address(0);                                                            \
+        fiber->block->runtime->begin_copy(fiber, shared, global, bytes, unsigned(source_bytes), at);             \
+    }
+PTX_CP_ASYNC(ptx_cp_async_16, 16)
+PTX_CP_ASYNC(ptx_cp_async_8, 8)
+PTX_CP_ASYNC(ptx_cp_async_4, 4)
+
+PAGEWALK_OUTSIDE void ptx_cp_async_commit_group() {
     pagewalk::Fiber* fiber = pagewalk::this_fiber();
     fiber->block->runtime->commit_copies(fiber);
 }
 
 template <int PENDING>
-inline void ptx_cp_async_wait_group() {
+PAGEWALK_OUTSIDE void ptx_cp_async_wait_group() {
     pagewalk::Fiber* fiber = pagewalk::this_fiber();
     fiber->block->runtime->wait_for_copies(fiber, PENDING);
 }
@@ -157,32 +173,32 @@ inline void ptx_cp_async_wait_group() {
 
 namespace pagewalk {
 
-template <unsigned MATRICES>
-inline void ldmatrix(Meeting operation, unsigned* r, const void* row) {
+// Give a lane's operands, and take its result, which fills `result`.
+template <typename Given, typename Result>
+inline void meet(Meeting operation, const Given& given, Result* result, unsigned bytes) {
     Fiber* fiber = this_fiber();
     unsigned char* slot = fiber->warp->slot[fiber->lane];
-    const RowAddress given = {row, MATRICES};
-    __builtin_memcpy(slot, &given, sizeof(given));
-    fiber->block->runtime->compute_together(fiber, operation);
-    __builtin_memcpy(r, slot, MATRICES * 4);
+    static_assert(sizeof(Given) <= SLOT_BYTES, "a slot holds the operands");
+    __builtin_memcpy(slot, &given, sizeof(Given));
+    fiber->block->runtime->wait_for_lanes(fiber, ALL_LANES, operation);
+    __builtin_memcpy(result, slot, bytes);
 }
 
 template <unsigned A, unsigned B>
 inline void mma(Meeting operation, float* d, const unsigned* a, const unsigned* b) {
-    Fiber* fiber = this_fiber();
-    unsigned char* slot = fiber->warp->slot[fiber->lane];
     Fragments given = {{d[0], d[1], d[2], d[3]}, {}, {}};
     for (unsigned i = 0; i < A; i++) given.a[i] = a[i];
     for (unsigned i = 0; i < B; i++) given.b[i] = b[i];
-    __builtin_memcpy(slot, &given, sizeof(given));
-    fiber->block->runtime->compute_together(fiber, operation);
-    __builtin_memcpy(d, slot, sizeof(given.d));
+    meet(operation, given, d, sizeof(given.d));
 }
 
 }  // namespace pagewalk
 
-#define PTX_LDMATRIX(name, matrices, operation) \
-    inline void name(unsigned* r, const void* row) { pagewalk::ldmatrix<matrices>(pagewalk::Meeting::operation, r, row); }
+#define PTX_LDMATRIX(name, matrices, operation)                                                                  \
+    PAGEWALK_OUTSIDE void name(unsigned* r, const void* row) {                                                       \
+        const pagewalk::RowAddress given = {row, matrices, __builtin_return_address(0)};                         \
+        pagewalk::meet(pagewalk::Meeting::operation, given, r, matrices * 4);                                    \
+    }
 PTX_LDMATRIX(ptx_ldmatrix_x4, 4, LDMATRIX)
 PTX_LDMATRIX(ptx_ldmatrix_x4_trans, 4, LDMATRIX_TRANS)
 PTX_LDMATRIX(ptx_ldmatrix_x2, 2, LDMATRIX)
@@ -190,17 +206,13 @@ PTX_LDMATRIX(ptx_ldmatrix_x2_trans, 2, LDMATRIX_TRANS)
 PTX_LDMATRIX(ptx_ldmatrix_x1, 1, LDMATRIX)
 PTX_LDMATRIX(ptx_ldmatrix_x1_trans, 1, LDMATRIX_TRANS)
 
-inline unsigned ptx_movmatrix_trans(unsigned matrix) {
-    pagewalk::Fiber* fiber = pagewalk::this_fiber();
-    unsigned char* slot = fiber->warp->slot[fiber->lane];
-    __builtin_memcpy(slot, &matrix, 4);
-    fiber->block->runtime->compute_together(fiber, pagewalk::Meeting::MOVMATRIX_TRANS);
-    __builtin_memcpy(&matrix, slot, 4);
+PAGEWALK_OUTSIDE unsigned ptx_movmatrix_trans(unsigned matrix) {
+    pagewalk::meet(pagewalk::Meeting::MOVMATRIX_TRANS, matrix, &matrix, 4);
     return matrix;
 }
 
 #define PTX_MMA(name, a_registers, b_registers, operation)                             \
-    inline void name(float* d, const unsigned* a, const unsigned* b) {                 \
+    PAGEWALK_OUTSIDE void name(float* d, const unsigned* a, const unsigned* b) {       \
         pagewalk::mma<a_registers, b_registers>(pagewalk::Meeting::operation, d, a, b); \
     }
 PTX_MMA(ptx_mma_m16n8k16_f16, 4, 2, MMA_K16_F16)

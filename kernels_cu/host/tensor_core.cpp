@@ -66,7 +66,7 @@ unsigned piece_of(const unsigned short matrix[8][8], unsigned lane, bool transpo
 void load_matrices(Warp& warp, bool transposed) {
     RowAddress given[WARP_LANES];
     for (unsigned lane = 0; lane < WARP_LANES; lane++) memcpy(&given[lane], warp.slot[lane], sizeof(RowAddress));
-    const unsigned matrices = given[0].matrices;
+    const unsigned matrices = unsigned(given[0].matrices);
     for (unsigned m = 0; m < matrices; m++) {
         unsigned short matrix[8][8];
         for (unsigned row = 0; row < 8; row++) memcpy(matrix[row], given[m * 8 + row].row, sizeof(matrix[row]));
@@ -87,6 +87,15 @@ void transpose(Warp& warp) {
 }
 
 }  // namespace
+
+const void* misaligned_row(const Warp& warp) {
+    for (unsigned lane = 0; lane < WARP_LANES; lane++) {
+        RowAddress given;
+        memcpy(&given, warp.slot[lane], sizeof(given));
+        if (lane < 8 * given.matrices && reinterpret_cast<uintptr_t>(given.row) % 16) return given.row;
+    }
+    return nullptr;
+}
 
 void compute(Warp& warp, Meeting operation) {
     switch (operation) {

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kernels_cu import CompileError, CompilerMissingError, HostTarget, launch
+from kernels_cu import CompileError, CompilerMissingError, HostTarget
 from kernels_cu import compiler as compilers
 from kernels_cu.compiler import FLAGS, Compiler, find_compiler
 from kernels_cu.host_build import build_kernel
@@ -189,4 +189,3 @@ def test_a_kernel_that_is_loaded_needs_no_compiler_any_more(target, cases, monke
     first = case.attend(target)
     monkeypatch.setattr("kernels_cu.host_build.find_compiler", lambda: pytest.fail("looked for a compiler"))
     assert (case.attend(target) == first).all()
-    assert launch.WARP == 32

@@ -15,7 +15,8 @@ from kernels_cu import CompileError, CompilerMissingError, HostTarget, nvrtc
 from kernels_cu.catalogue import KERNELS as KERNELS_CONSTANTS
 from kernels_cu.catalogue import built_for
 from kernels_cu.constants import constants_for, define
-from kernels_cu.cubin import _sections, kernel_parameters
+from kernels_cu.cubin import kernel_parameters
+from kernels_cu.elf import sections
 from kernels_cu.nvrtc import compile_cubin, cupy_options
 from kernels_cu.report import ARCHS, KERNELS, resources
 from kernels_cu.source import PACKAGE, gpu_source
@@ -49,7 +50,7 @@ def compiled(monkeypatch):
     """Launches compile and check, and then end; the kernels of all of them, by what they were compiled for."""
     found = {}
 
-    def load(source, constants, arch):
+    def load(source, constants, arch, observed=False):  # noqa: ARG001
         key = (source, tuple(sorted(constants.items())), arch)
         return found.setdefault(key, CubinKernel(source, constants, arch))
 
@@ -197,7 +198,7 @@ def test_the_options_are_those_that_cupy_sends():
 
 
 def _code(cubin, kernel):
-    return {name: content for name, content in _sections(cubin) if name in (f".text.{kernel}", f".nv.info.{kernel}")}
+    return {name: content for name, content in sections(cubin) if name in (f".text.{kernel}", f".nv.info.{kernel}")}
 
 
 def test_without_nvrtc_the_error_names_the_wheel(monkeypatch):

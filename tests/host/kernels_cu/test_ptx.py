@@ -275,9 +275,7 @@ def test_loads_and_stores_with_a_hint(run):
 
 
 def test_lanes_that_meet_in_different_operations_are_an_error(run):
-    with pytest.raises(
-        KernelError, match="lanes of one warp wait in different barriers, shuffles or"
-    ):
+    with pytest.raises(KernelError, match="lanes of one warp wait in different barriers, shuffles or"):
         run("MIXED", np.zeros((32, 1), np.uint32))
 
 

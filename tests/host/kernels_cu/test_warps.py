@@ -117,9 +117,11 @@ def test_many_blocks_run_once_each_on_several_host_threads(run):
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"schedule": "random"}, "schedule must be one of ascending, descending, interleaved, not 'random'"),
+        ({"schedule": "random"}, "schedule must be one of ascending, descending, interleaved, shuffled, not 'random'"),
         ({"order": "up"}, "order must be one of forward, backward, shuffled, not 'up'"),
         ({"threads": 0}, "threads must be at least 1, not 0"),
+        ({"copies": "late"}, "copies must be one of lazy, eager, not 'late'"),
+        ({"seed": -1}, r"seed must be 0 to 2\^64 - 1, not -1"),
     ],
 )
 def test_a_run_that_the_runtime_does_not_know_is_refused(wrong, text):

@@ -1,0 +1,121 @@
+#include "meter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+namespace pagewalk {
+namespace {
+
+// Distinct values, few of them and mostly in ascending order.
+template <unsigned MOST>
+struct Distinct {
+    uintptr_t value[MOST];
+    unsigned count = 0;
+    void add(uintptr_t x) {
+        for (unsigned i = count; i > 0; i--)
+            if (value[i - 1] == x) return;
+        if (count < MOST) value[count++] = x;
+    }
+};
+
+}  // namespace
+
+Meter* Meter::make(unsigned warps, MeterRecord* record) {
+    Meter* meter = static_cast<Meter*>(calloc(1, sizeof(Meter)));
+    OpenWarp* open = static_cast<OpenWarp*>(calloc(warps, sizeof(OpenWarp)));
+    if (meter && open) {
+        meter->record_ = record;
+        meter->warps_ = warps;
+        meter->open_ = open;
+        return meter;
+    }
+    free(meter);
+    free(open);
+    return nullptr;
+}
+
+void Meter::destroy(Meter* meter) {
+    if (!meter) return;
+    for (unsigned warp = 0; warp < meter->warps_; warp++)
+        for (OpenSite& site : meter->open_[warp].site) free(site.requests);
+    free(meter->open_);
+    free(meter);
+}
+
+MeterSite* Meter::sums_of(const void* at, bool write) {
+    const uint64_t place = reinterpret_cast<uintptr_t>(at);
+    for (uint64_t i = 0; i < record_->site_count; i++)
+        if (record_->sites[i].at == place) return &record_->sites[i];
+    if (record_->site_count == record_->most_sites) return nullptr;
+    MeterSite* sums = &record_->sites[record_->site_count++];
+    *sums = {place, write, 0, 0, 0, 0, 0};
+    return sums;
+}
+
+Meter::OpenSite* Meter::open_site(OpenWarp& warp, const void* at, bool write) {
+    const uint64_t place = reinterpret_cast<uintptr_t>(at);
+    for (unsigned i = 0; i < warp.sites; i++)
+        if (warp.site[i].sums->at == place) return &warp.site[i];
+    MeterSite* sums = warp.sites < MOST_SITES ? sums_of(at, write) : nullptr;
+    if (!sums) return nullptr;
+    warp.site[warp.sites].sums = sums;
+    return &warp.site[warp.sites++];
+}
+
+bool Meter::make_room(OpenSite& site) {
+    if (site.count < site.capacity) return true;
+    const unsigned capacity = site.capacity ? 2 * site.capacity : 16;
+    void* requests = realloc(site.requests, capacity * sizeof(Request));
+    if (!requests) return false;
+    site.requests = static_cast<Request*>(requests);
+    site.capacity = capacity;
+    return true;
+}
+
+void Meter::access(unsigned warp, unsigned lane, const void* address, unsigned bytes, bool write, const void* at) {
+    OpenSite* site = open_site(open_[warp], at, write);
+    if (!site) return;
+    const unsigned index = site->next[lane];
+    if (index == site->count) {
+        if (!make_room(*site)) return;
+        memset(&site->requests[site->count++], 0, sizeof(Request));
+    }
+    site->next[lane]++;
+    Request& request = site->requests[index];
+    request.lanes |= 1u << lane;
+    request.bytes = bytes;
+    request.address[lane] = reinterpret_cast<uintptr_t>(address);
+}
+
+void Meter::add_up(MeterSite& sums, const Request& request) {
+    Distinct<WARP_LANES> places;
+    Distinct<3 * WARP_LANES> sectors;
+    Distinct<2 * WARP_LANES> pages;
+    for (unsigned left = request.lanes; left; left &= left - 1) {
+        const uintptr_t first = request.address[__builtin_ctz(left)], last = first + request.bytes - 1;
+        places.add(first);
+        for (uintptr_t sector = first / SECTOR_BYTES; sector <= last / SECTOR_BYTES; sector++) sectors.add(sector);
+        for (uintptr_t page = first / PAGE_BYTES; page <= last / PAGE_BYTES; page++) pages.add(page);
+    }
+    sums.requests++;
+    sums.lanes += unsigned(__builtin_popcount(request.lanes));
+    sums.bytes += places.count * request.bytes;  // lanes that want the same bytes get them once
+    sums.sectors += sectors.count;
+    sums.pages += pages.count;
+    const uintptr_t first_page = record_->cache.begin / PAGE_BYTES;
+    const uintptr_t last_page = (record_->cache.begin + record_->cache.bytes - 1) / PAGE_BYTES;
+    for (unsigned i = 0; i < pages.count; i++)
+        if (pages.value[i] <= last_page) record_->touched[pages.value[i] - first_page] = 1;
+}
+
+void Meter::close(OpenSite& site) {
+    for (unsigned i = 0; i < site.count; i++) add_up(*site.sums, site.requests[i]);
+    site.count = 0;
+    memset(site.next, 0, sizeof(site.next));
+}
+
+void Meter::close_requests(unsigned warp) {
+    for (unsigned i = 0; i < open_[warp].sites; i++) close(open_[warp].site[i]);
+}
+
+}  // namespace pagewalk
