@@ -41,7 +41,14 @@ def build_runtime() -> Path:
     return fetch(f"runtime-{key}.so", build)
 
 
-OBSERVED = ("-fsanitize=thread", "-DPAGEWALK_OBSERVED=1", "-g1", "-gdwarf-4", "-gz=none")
+OBSERVED = (
+    "-fsanitize=thread",
+    "-DPAGEWALK_OBSERVED=1",
+    "-g1",
+    "-gdwarf-4",
+    "-gz=none",
+    "-fno-tree-sra",  # gcc would load the members of a vector one by one, where a GPU loads it whole
+)
 """How a kernel is compiled whose loads and stores are seen: the compiler writes a call before each, and its line."""
 
 

@@ -1,0 +1,124 @@
+"""The memory meter against counting by hand: the distinct sectors and pages of what the lanes of a warp ask for."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels_cu import HostRun, HostTarget, LaunchError
+from kernels_cu.checked_launch import launch_checked
+from kernels_cu.host_run import SCHEDULES
+from kernels_cu.memory_meter import PAGE_BYTES, MemoryMeter
+
+KERNEL = Path(__file__).with_name("requests.cu")
+TEXT = KERNEL.read_text()
+KINDS = re.findall(r"\w+", re.search(r"enum \{(.*?)\}", TEXT)[1])
+WIDTHS = {"READ_4": 4, "READ_16": 16, "WRITE_4": 4, "COPY_16": 16, "LOAD_ONCE": 16, "STORE_ONCE": 16, "READ_SOME": 4}
+SIZE = 16 << 20
+
+
+@pytest.fixture(scope="module")
+def memory():
+    """16 MiB of which nothing is there until it is touched, from a multiple of the page on."""
+    with mmap.mmap(-1, SIZE + PAGE_BYTES) as whole:
+        address = np.frombuffer(whole, np.uint8).ctypes.data
+        yield -(-address // PAGE_BYTES) * PAGE_BYTES
+
+
+@pytest.fixture
+def measure(target, memory):  # noqa: ARG001 - skips without a compiler
+    def launch(kind, offsets, threads=32, schedule="ascending", begin=0, size=SIZE):
+        meter = MemoryMeter(memory + begin, size)
+        offsets = np.ascontiguousarray(offsets, np.int32)
+        out = np.zeros(len(offsets), np.uint32)
+        addresses = np.uint64(memory), np.uint64(offsets.ctypes.data), np.uint64(out.ctypes.data)
+        launch_checked(
+            HostTarget(HostRun(schedule, meter=meter)),
+            KERNEL,
+            {},
+            (len(offsets) // threads, 1, 1),
+            (threads, 1, 1),
+            (*addresses, np.int32(offsets.shape[1]), np.int32(KINDS.index(kind))),
+            stream=0,
+            keepalive=(offsets, out),
+            shared_bytes=16 * threads,
+        )
+        return meter
+
+    return launch
+
+
+def _count(offsets, width):
+    """Requests, lanes, bytes, sectors and pages, by hand, of offsets [threads, requests]; negative ones ask nothing."""
+    sums = np.zeros(5, int)
+    for warp in offsets.reshape(-1, 32, offsets.shape[1]):
+        for request in warp.T:
+            asked = [range(o, o + width) for o in request.tolist() if o >= 0]
+            places = {byte for piece in asked for byte in piece}
+            sectors, pages = {p // 32 for p in places}, {p // PAGE_BYTES for p in places}
+            sums += [1, len(asked), len({piece.start for piece in asked}) * width, len(sectors), len(pages)]
+    return sums.tolist()
+
+
+PATTERNS = {
+    "side by side": lambda width: np.arange(32) * width,
+    "one place": lambda _: np.zeros(32, int),
+    "a sector each": lambda _: np.arange(32) * 32,
+    "a page each, of eight": lambda _: np.arange(32) % 8 * PAGE_BYTES,
+    "across the edge of a page": lambda width: PAGE_BYTES - 16 * width + np.arange(32) * width,
+    "backward": lambda width: np.arange(32)[::-1] * width,
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "READ_SOME"])
+def test_patterns(measure, kind, schedule):
+    rng = np.random.default_rng(0)
+    width = WIDTHS[kind]
+    columns = [pattern(width) for pattern in PATTERNS.values()]
+    columns += [rng.integers(0, SIZE // width, 32) * width for _ in range(20)]
+    offsets = np.stack(columns, axis=1)
+    meter = measure(kind, np.concatenate([offsets, offsets[::-1]]), threads=64, schedule=schedule)
+    (site,) = meter.sites
+    found = [site.requests, site.lanes, site.bytes, site.sectors, site.pages]
+    assert found == _count(np.concatenate([offsets, offsets[::-1]]), width)
+    assert site.write == (kind in ("WRITE_4", "STORE_ONCE"))
+    file, line = site.line.split(":")
+    assert file == "requests.cu"
+    assert f"kind == {kind}" in "\n".join(TEXT.splitlines()[int(line) - 3 : int(line)])
+
+
+def test_the_figures_of_one_request(measure):
+    (site,) = measure("READ_16", PATTERNS["side by side"](16)[:, None]).sites
+    assert (site.sectors_per_request, site.efficiency, site.pages_per_request) == (16, 1, 1)
+    (site,) = measure("READ_4", PATTERNS["a sector each"](4)[:, None]).sites
+    assert (site.sectors_per_request, site.efficiency) == (32, 1 / 8)
+
+
+def test_lanes_that_take_no_part(measure):
+    rng = np.random.default_rng(1)
+    offsets = np.where(rng.random((64, 12)) < 0.4, -4, rng.integers(0, 4096, (64, 12)) * 4)
+    (site,) = measure("READ_SOME", offsets).sites
+    wanted = _count(offsets, 4)
+    assert [site.requests, site.lanes, site.bytes, site.sectors, site.pages] == wanted
+
+
+def test_only_the_watched_memory_counts(measure):
+    offsets = np.arange(32)[:, None] * 4 + np.array([[0, 8192, 65536]])
+    meter = measure("READ_4", offsets, begin=8192, size=4096)
+    assert [site.requests for site in meter.sites] == [1]
+
+
+def test_pages_touched_over_all_launches(measure):
+    offsets = np.arange(32)[:, None] % 4 * 2 * PAGE_BYTES
+    meter = measure("READ_4", offsets, begin=64)
+    assert meter.pages_touched == 3  # the bytes of the first page lie before what is watched
+
+
+def test_an_empty_span_is_refused():
+    with pytest.raises(LaunchError, match="size must be at least 1 byte, not 0"):
+        MemoryMeter(4096, 0)
