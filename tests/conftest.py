@@ -36,10 +36,17 @@ def _nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not left, f"left alive: {left}"
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test file with ``STREAMS = ("eager", "deferred")`` runs what uses ``device`` with either kind of streams."""
+    kinds = getattr(metafunc.module, "STREAMS", ())
+    if kinds and "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", kinds, indirect=True)
+
+
 @pytest.fixture
-def device() -> Iterator[vmm.Device]:
+def device(request: pytest.FixtureRequest) -> Iterator[vmm.Device]:
     """A device of the host driver with 256 MiB of real memory."""
-    with vmm.Device(driver=vmm.HostDriver(memory="256 MiB")) as found:
+    with vmm.Device(driver=vmm.HostDriver(memory="256 MiB", streams=getattr(request, "param", "eager"))) as found:
         yield found
 
 

@@ -8,6 +8,8 @@ import pytest
 import paged
 import vmm
 
+STREAMS = ("eager", "deferred")
+
 MIB = 1 << 20
 LLAMA = paged.model("llama-3-8b").groups[0]
 

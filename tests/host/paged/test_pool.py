@@ -6,6 +6,8 @@ import pytest
 import paged
 import vmm
 
+STREAMS = ("eager", "deferred")
+
 MIB = 1 << 20
 
 
@@ -205,6 +207,7 @@ def test_memory_that_an_array_views_is_not_given_back(device, make_layout, pictu
         pool.check()
         del array
         pool.free(blocks)
+        pool.collect(wait=True)
         assert pool.committed == 0
 
 
@@ -239,6 +242,7 @@ def test_copy_block_moves_every_layer(device, make_layout, order):
             for component in range(2):
                 pool.view(1, layer, component)[...] = 10 * layer + component
         pool.copy_block(1, 5)
+        device.synchronize()
         for layer in range(2):
             for component in range(2):
                 assert np.all(pool.view(5, layer, component) == 10 * layer + component)
