@@ -75,6 +75,7 @@ class ChunkMap:
         done: list[Mapping] = []
         with contextlib.ExitStack() as undo:
             undo.callback(self._undo_commit, kept, memory, done)
+            self.retirement.collect()  # what came free meanwhile need not be created
             memory += self.supply.take(len(fresh))
             self._map_all(fresh, memory, done)
             undo.pop_all()

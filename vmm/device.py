@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ class Device:
         self.granularity = self.driver.granularity(ordinal)
         self._context = self.driver.context_retain(ordinal)
         self._in_flight: list[tuple[int, object]] = []
-        self._lost = False  # a fault was reported
+        self._reported = False  # whether a fault was raised to somebody
         self.epoch = 0  # counts the waits for all work
         self.retirement = Retirement()
         self._finalizer = weakref.finalize(self, _release_context, self.driver, ordinal)
@@ -116,18 +116,20 @@ class Device:
         """
         if self.idle:
             return  # after a fork the work is the parent's
-        reported = self._lost
-        with self.current():
-            try:
-                self.driver.synchronize()
-            except DriverError as error:
-                self._lost |= error.code == ILLEGAL_ADDRESS
-                if error.code != ILLEGAL_ADDRESS or not reported:
-                    raise
-            finally:
-                self.epoch += 1
+        with self.current(), self._fault_noted(once=True):
+            self.driver.synchronize()
+        self.epoch += 1
         self._drop_finished()
         self.retirement.collect()
+
+    def finished(self, event: int) -> bool:
+        """Whether the work before an event is done. In a context that was lost to a fault nothing runs any more."""
+        try:
+            return self.driver.event_done(event)
+        except DriverError as error:
+            if error.code != ILLEGAL_ADDRESS:
+                raise
+            return True
 
     def submit(self, stream: int, call: Callable[[], None], keepalive: object) -> None:
         """Run ``call``, which queues work on ``stream``, and keep ``keepalive`` until that work has completed.
@@ -135,7 +137,7 @@ class Device:
         A software driver has streams that take ``call`` itself, and may run it later.
         """
         take = getattr(self.driver.api, "submit", None)
-        with self.current():
+        with self.current(), self._fault_noted():
             if take is not None:
                 take(stream, call, keepalive)
                 return
@@ -149,7 +151,6 @@ class Device:
 
     def fault(self, address: int, write: bool) -> Exception:
         """The error for a kernel's access to an address that it must not touch, with all that is known about it."""
-        self._lost = True
         explain = getattr(self.driver.api, "explain", None)
         if explain is None:
             return error_of("cuLaunchKernel", ILLEGAL_ADDRESS, (), self.driver.known_about(ILLEGAL_ADDRESS))
@@ -165,11 +166,22 @@ class Device:
             finally:  # after a fault nothing but the release works any more
                 self._finalizer()
 
+    @contextlib.contextmanager
+    def _fault_noted(self, *, once: bool = False) -> Iterator[None]:
+        """Remember that a fault was raised to somebody; with ``once``, raise none that was."""
+        try:
+            yield
+        except DriverError as error:
+            known = self._reported
+            self._reported |= error.code == ILLEGAL_ADDRESS
+            if error.code != ILLEGAL_ADDRESS or not (once and known):
+                raise
+
     def _drop_finished(self) -> None:
         """Let go of what completed launches kept alive; the order of completion is that of each stream."""
         still: list[tuple[int, object]] = []
         for event, kept in self._in_flight:
-            if self._lost or self.driver.event_done(event):  # in a lost context nothing runs any more
+            if self.finished(event):
                 self.driver.event_destroy(event)
             else:
                 still.append((event, kept))

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .driver import ILLEGAL_ADDRESS, EventHandle, StreamHandle
-from .errors import DriverError, DriverMissingError
+from .driver import EventHandle, StreamHandle
+from .errors import DriverMissingError
 
 if TYPE_CHECKING:
     from .device import Device
@@ -67,12 +67,7 @@ class Fence:
             return True
         if self._epoch is not None and self._epoch == self._device.epoch:
             return False
-        try:
-            return all(self._device.driver.event_done(event) for event in self._events())
-        except DriverError as error:
-            if error.code != ILLEGAL_ADDRESS:
-                raise
-            return True
+        return all(self._device.finished(event) for event in self._events())
 
     def wait(self) -> None:
         """Wait for the work. Raises DriverError for a fault in it."""

@@ -173,7 +173,6 @@ class GrowableRange:
         with self._alone():
             wanted = self._check_new(chunks)
             if wanted:
-                self.device.retirement.collect()
                 self._chunks.commit(wanted)
 
     def decommit(self, chunks: Iterable[int], *, after: After = None) -> None:
