@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from . import launch as launch
 from . import reference as reference
+from . import reference_attention as reference_attention
 from . import reference_blocks as reference_blocks
 from . import reference_merge as reference_merge
+from .blocks import Blocks as Blocks
 from .errors import CompileError as CompileError
 from .errors import CompilerMissingError as CompilerMissingError
 from .errors import KernelError as KernelError
@@ -18,5 +20,8 @@ from .errors import KernelFault as KernelFault
 from .errors import LaunchError as LaunchError
 from .host_run import HostRun as HostRun
 from .paged_kv import PagedKV as PagedKV
+from .plan import DecodePlan as DecodePlan
+from .plan import plan_decode as plan_decode
+from .scoring import Scoring as Scoring
 from .target import HostTarget as HostTarget
 from .target import Target as Target

@@ -9,7 +9,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from .constants import constants_for
 from .errors import KernelError
 from .nvrtc import nvrtc_version
 from .paged_kv import ELEMENT_BYTES, LAYOUTS
@@ -42,7 +41,7 @@ def report_command(
         raise click.BadParameter(f"{head_dim} is not a multiple of 8", param_hint="--head-dim")
     try:
         version = nvrtc_version()
-        found = list(report(constants_for(dtype, head_dim, layout), archs, kernels))
+        found = list(report(dtype, head_dim, layout, archs, kernels))
     except KernelError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

@@ -80,10 +80,17 @@ def view(
 
 
 def optional_view(
-    name: str, array: Array | None, arch: str, dtype: str, shape: tuple[int | None, ...], *, writable: bool = False
+    name: str,
+    array: Array | None,
+    arch: str,
+    dtype: str,
+    shape: tuple[int | None, ...],
+    *,
+    writable: bool = False,
+    packed: bool = False,
 ) -> ArrayView:
     """What ``view`` gives, or NULL for None."""
-    return NULL if array is None else view(name, array, arch, dtype, shape, writable=writable)
+    return NULL if array is None else view(name, array, arch, dtype, shape, writable=writable, packed=packed)
 
 
 def _check_device(name: str, array: Array, arch: str) -> None:

@@ -62,6 +62,15 @@ __device__ inline Place locate(int64 slot_index, int block_size) {
     return Place{slot_index / block_size, (int)(slot_index % block_size)};
 }
 
+// From a slot to that `slots` further on in the same block.
+__device__ inline int64 rows_apart(const PagedKV& kv, int slots) { return slots * kv.slot_stride; }
+
+// Where no block table stands between: all tokens of a sequence lie in one span of addresses, which begins `start`
+// elements from the base, and the MMU alone finds the memory.
+__device__ inline int64 span_row(const PagedKV& kv, int64 start, int64 token, int head) {
+    return start + head * kv.head_stride + token * kv.slot_stride;
+}
+
 #if LAYOUT_VLLM
 
 __device__ inline int64 key_row(const PagedKV& kv, Place at, int head) {

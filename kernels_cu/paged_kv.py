@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from .errors import LaunchError
 
-ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "e4m3": 1, "int8": 1}
+NARROW = ("e4m3", "int8")
+"""Types that are stored divided by a scale."""
 LAYOUTS = ("hnd", "nhd", "vllm")
 VECTOR_BYTES = 16
 """The widest load of one thread; K rows are read in pieces of this size."""

@@ -28,9 +28,10 @@ TILE = 16
 """Tokens that a tensor core takes at once: the unit of all cuts."""
 LEAST_TILES = 8
 """A share of fewer tiles costs more to start and to merge than it saves."""
-SEGMENT_FIELDS = 5
+PARTIAL = 5
+"""The column of a segment that has the number of its partial result."""
 DIRECT = -1
-"""Stands in a segment for the number of its partial result, when it has none and writes the output."""
+"""Stands there when a segment has no partial result and writes the output."""
 
 Integers = NDArray[np.int64]
 
@@ -39,13 +40,19 @@ Integers = NDArray[np.int64]
 class DecodePlan:
     """Who computes what. All arrays are int32; ``on`` moves them to where the kernels run.
 
-    ``segments`` [n, 5]: sequence, first query head, first token, end of the tokens, partial result or -1.
+    ``segments`` [n, 6]: sequence, first query head, KV head, first token, end of the tokens, partial result or -1.
     ``share_starts`` [shares + 1]: share i walks the segments share_starts[i] to share_starts[i + 1].
     ``merge_rows`` [m, 2]: sequence and first query head of each item that was cut; ``merge_starts`` [m + 1]: row i is
     joined from the partial results merge_starts[i] to merge_starts[i + 1].
     ``heads``: query heads of an item, the last of a KV head may have fewer. ``partials``: how many there are.
+    ``sequences``, ``query_heads``, ``kv_heads``, ``longest`` (tokens) and ``window`` are what it was made for.
     """
 
+    sequences: int
+    query_heads: int
+    kv_heads: int
+    longest: int
+    window: int | None
     heads: int
     partials: int
     segments: Any
@@ -118,21 +125,24 @@ def plan_decode(
     _check_least(shares=shares, least_tiles=least_tiles, window=window, fixed_tiles=fixed_tiles)
     heads = heads_together(query_heads // kv_heads) if heads is None else heads
     first_tokens = np.maximum(counts - window, 0) if window else np.zeros_like(counts)
-    line = _Line(counts, first_tokens, _first_heads(query_heads, query_heads // kv_heads, heads))
+    line = _Line(counts, first_tokens, _first_heads(query_heads, query_heads // kv_heads, heads), kv_heads)
     shares = min(shares, -(-line.length // least_tiles))
     ideal = np.arange(shares, dtype=np.int64) * line.length // max(shares, 1)
     begin = np.unique(np.concatenate([line.starts, line.cuts_every(fixed_tiles) if fixed_tiles else ideal]))
     segments = line.segments(begin)
     share = begin * shares // max(line.length, 1) if fixed_tiles else np.searchsorted(ideal, begin, "right") - 1
     share_starts = np.searchsorted(share, np.arange(shares + 1)).astype(np.int32)
-    return DecodePlan(heads, int((segments[:, 4] != DIRECT).sum()), segments, share_starts, *_merges(segments))
+    made_for = (len(counts), query_heads, kv_heads, int(counts.max(initial=0)), window)
+    partials = int((segments[:, PARTIAL] != DIRECT).sum())
+    return DecodePlan(*made_for, heads, partials, segments, share_starts, *_merges(segments))
 
 
 class _Line:
     """All tiles of all items, one after the other: items of a sequence side by side, one for each of first_heads."""
 
-    def __init__(self, counts: Integers, first_tokens: Integers, first_heads: Integers) -> None:
+    def __init__(self, counts: Integers, first_tokens: Integers, first_heads: Integers, kv_heads: int) -> None:
         self._counts, self._first_tokens, self._first_heads = counts, first_tokens, first_heads
+        self._kv_heads = np.repeat(np.arange(kv_heads), len(first_heads) // kv_heads)
         self._first_tiles = first_tokens // TILE
         tiles = np.maximum(-(-counts // TILE) - self._first_tiles, 1)
         self._tiles = np.repeat(tiles, len(first_heads))
@@ -156,6 +166,7 @@ class _Line:
         columns = (
             sequence,
             self._first_heads[head],
+            self._kv_heads[head],
             np.maximum(tile * TILE, self._first_tokens[sequence]),
             np.minimum((tile + end - begin) * TILE, self._counts[sequence]),
             np.where(cut, np.cumsum(cut) - 1, DIRECT),
@@ -198,7 +209,7 @@ def _first_heads(query_heads: int, group: int, heads: int) -> Integers:
 
 def _merges(segments: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The items that were cut, and the first partial result of each; the partials of one lie side by side."""
-    cut = segments[segments[:, 4] != DIRECT]
+    cut = segments[segments[:, PARTIAL] != DIRECT]
     first = np.ones(len(cut), bool)
     first[1:] = (cut[1:, :2] != cut[:-1, :2]).any(axis=1)
     return cut[first, :2].copy(), np.append(np.flatnonzero(first), len(cut)).astype(np.int32)

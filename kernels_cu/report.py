@@ -63,9 +63,11 @@ def resources(kernel: str, constants: Constants, arch: str) -> Resources:
     )
 
 
-def report(constants: Constants, archs: Sequence[str] = ARCHS, kernels: Sequence[str] = KERNELS) -> Iterator[Resources]:
-    """The resources of each kernel on each architecture, in turn, but for kernels not made for it."""
+def report(
+    dtype: str, head_dim: int, layout: str, archs: Sequence[str] = ARCHS, kernels: Sequence[str] = KERNELS
+) -> Iterator[Resources]:
+    """The resources of each kernel on each architecture, in turn, but for kernels not made for such a cache."""
     for kernel in kernels:
-        if built := catalogue.built_for(kernel, constants):
-            for arch in archs:
-                yield resources(kernel, built, arch)
+        for arch in archs:
+            if built := catalogue.built_for(kernel, dtype, head_dim, layout, arch):
+                yield resources(kernel, built.constants, arch)

@@ -14,6 +14,7 @@ from ..plan import DecodePlan
 
 WARP = 32
 FLOATS = ("float32", "float16", "bfloat16")
+HALVES = ("float16", "bfloat16")
 MOST_ROWS = 65535
 """The y and z extents of a grid end here."""
 

@@ -8,7 +8,7 @@ from ..arrays import Array, view
 from ..checked_launch import launch_checked
 from ..constants import constants_of
 from ..errors import LaunchError
-from ..paged_kv import PagedKV
+from ..paged_kv import NARROW, PagedKV
 from ..target import Target
 from .arguments import MOST_ROWS, WARP, addresses, group_of, pool_arguments, row_strides, scale_log2
 
@@ -31,6 +31,8 @@ def paged_attention_simple(
     length of 0 gives zeros, one beyond max_blocks * block_size NaN. B = 0 launches nothing. Raises LaunchError for
     arguments that do not fit, target.fault(...) for memory that is not there.
     """
+    if kv.dtype in NARROW:
+        raise LaunchError(f"paged_attention_simple takes no cache of {kv.dtype}; use paged_decode")
     queries = view("query", query, target.arch, kv.dtype, (None, None, kv.head_dim))
     sequences, query_heads, _ = queries.shape
     outs = view("out", out, target.arch, kv.dtype, queries.shape, writable=True)

@@ -8,7 +8,7 @@ from ..arrays import Array, dtype_of, optional_view, view
 from ..checked_launch import launch_checked
 from ..plan import DecodePlan
 from ..target import Target
-from .arguments import FLOATS, WARP, addresses, check_partials, group_of, row_strides
+from .arguments import FLOATS, WARP, addresses, check_partials, row_strides
 
 MERGE_WARPS = 4
 
@@ -61,7 +61,6 @@ def decode_merge(
     partial_lse: Array,
     out: Array,
     *,
-    kv_heads: int,
     lse: Array | None = None,
     sinks: Array | None = None,
     stream: int = 0,
@@ -75,8 +74,9 @@ def decode_merge(
     is not there.
     """
     dtype = dtype_of("out", out, FLOATS)
-    outs = view("out", out, target.arch, dtype, (None, None, None), writable=True)
-    sequences, query_heads, head_dim = outs.shape
+    sequences, query_heads = plan.sequences, plan.query_heads
+    outs = view("out", out, target.arch, dtype, (sequences, query_heads, None), writable=True)
+    head_dim = outs.shape[2]
     partials = view("partial_out", partial_out, target.arch, "float32", (None, plan.heads, head_dim), packed=True)
     sums = view("partial_lse", partial_lse, target.arch, "float32", (partials.shape[0], plan.heads), packed=True)
     rows = view("merge_rows", plan.merge_rows, target.arch, "int32", (plan.merges, 2))
@@ -87,7 +87,7 @@ def decode_merge(
         *addresses(outs, lses, partials, sums, rows, starts),
         *addresses(optional_view("sinks", sinks, target.arch, "float32", (query_heads,))),
         *row_strides(outs, lses),
-        np.int32(group_of(query_heads, kv_heads)),
+        np.int32(plan.query_heads // plan.kv_heads),
     )
     launch_checked(
         target,

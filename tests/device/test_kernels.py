@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from kernels_cu import HostTarget, KernelFault, PagedKV, launch, loader, reference
-from kernels_cu.constants import constants_for, constants_of
+from kernels_cu.catalogue import built_for
+from kernels_cu.constants import constants_of
 from kernels_cu.cubin import kernel_parameters
 from kernels_cu.cupy_kernel import _driver_parameters
 from kernels_cu.nvrtc import compile_cubin
@@ -159,7 +160,7 @@ def test_a_launch_can_be_captured_in_a_graph(cupy, target, cases):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_drivers_table_is_the_cubins(target, kernel):
-    constants = constants_for("float16", 128, "hnd")
+    constants = built_for(kernel, "float16", 128, "hnd", target.arch).constants
     loaded = loader.load(kernel, constants, target.arch)
     table = _driver_parameters(loaded._kernel.kernel.ptr)
     assert table is not None, "the driver has no cuFuncGetParamInfo"

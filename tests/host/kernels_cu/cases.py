@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernels_cu import PagedKV, launch, reference
+from kernels_cu import PagedKV, Scoring, launch, plan_decode, reference, reference_attention
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
@@ -73,6 +73,8 @@ class Case:
     lengths: tuple[int, ...] = LENGTHS
     seed: int = 0
     array: Any = np.asarray
+    blocks_apart: int = 0
+    """Elements between the end of a block and the next one."""
     rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,7 +89,15 @@ class Case:
         self.values = [self.random(length, self.kv_heads, self.head_dim) for length in self.lengths]
         self.query = self.random(len(needed), self.kv_heads * self.group, self.head_dim)
         pools = empty_pools(self.layout, self.dtype, blocks, self.block_size, self.kv_heads, self.head_dim)
-        self.key_pool, self.value_pool = map(self.array, pools)
+        self.key_pool, self.value_pool = (self._apart(self.array(pool)) for pool in pools)
+
+    def _apart(self, pool: Any) -> Any:
+        """The pool as a view of a larger one, whose blocks lie further apart."""
+        if not self.blocks_apart:
+            return pool
+        size = int(np.prod(pool.shape[1:]))
+        wide = np.full((len(pool), size + self.blocks_apart), np.nan, pool.dtype)
+        return wide[:, :size].reshape(pool.shape, copy=False)
 
     def random(self, *shape: int) -> Any:
         """Normal values of the case's type."""
@@ -118,6 +128,67 @@ class Case:
             target, self.kv, self.array(self.query), self.array(self.tables), lengths, out, **options
         )
         return out if isinstance(out, np.ndarray) else out.get()
+
+    def decode(
+        self,
+        target: Any,
+        *,
+        shares: int = 5,
+        least_tiles: int = 1,
+        window: int | None = None,
+        fixed_tiles: int | None = None,
+        **scoring: Any,
+    ) -> tuple[Any, Any]:
+        """Output and LSE of paged_decode, as NumPy; options of the plan and of Scoring."""
+        options = {"shares": shares, "least_tiles": least_tiles, "window": window, "fixed_tiles": fixed_tiles}
+        plan = plan_decode(self.lengths, self.kv_heads * self.group, self.kv_heads, **options)
+        out, lse, *partials = (
+            self.array(array)
+            for array in (
+                _all_bits_set(self.query.shape, str(self.query.dtype)),
+                np.full(self.query.shape[:2], np.nan, np.float32),
+                np.full((plan.partials, plan.heads, self.head_dim), np.nan, np.float32),
+                np.full((plan.partials, plan.heads), np.nan, np.float32),
+            )
+        )
+        scoring = {name: self.array(x) if isinstance(x, np.ndarray) else x for name, x in scoring.items()}
+        launch.paged_decode(
+            target,
+            self.kv,
+            plan.on(self.array),
+            self.array(self.query),
+            self.array(self.tables),
+            self.array(np.array(self.lengths, np.int32)),
+            out,
+            lse=lse,
+            partial_out=partials[0],
+            partial_lse=partials[1],
+            scoring=Scoring(**scoring),
+        )
+        return tuple(array if isinstance(array, np.ndarray) else array.get() for array in (out, lse))
+
+    def wanted(self, **options: Any) -> tuple[Any, Any]:
+        """Output and LSE in float64, from the values as they are in the cache."""
+        rows = [
+            reference_attention.attention(self.query[b : b + 1], key, value, **options)
+            for b, (key, value) in enumerate(zip(self.keys, self.values, strict=True))
+        ]
+        return np.concatenate([out for out, _ in rows]), np.concatenate([lse for _, lse in rows])
+
+    def check(self, found: tuple[Any, Any], **options: Any) -> None:
+        """Output and LSE within what the types allow, and nothing that is not a number.
+
+        Half a step of float16, 2^-11 of the largest |V|, is lost when weights are rounded, and once more with the
+        output; a step of bfloat16 is 8 times as large. The LSE is summed in float32 from exact products.
+        """
+        out, lse = self.wanted(**options)
+        largest = max(abs(value.astype(np.float64)).max(initial=0) for value in self.values)
+        steps = {"float16": 1, "bfloat16": 8}[str(self.query.dtype)]
+        error = abs(found[0].astype(np.float64) - out).max(initial=0)
+        assert error <= steps * (2**-10 * largest + 1e-3), error
+        finite = np.isfinite(lse)
+        assert (np.isneginf(found[1]) == ~finite).all()
+        assert np.allclose(found[1][finite], lse[finite], rtol=1e-5, atol=1e-5)
 
     def error(self, out: Any, scale: float | None = None) -> float:
         """Largest difference from the float64 reference, over the largest |V|; infinite if anything is not a number."""

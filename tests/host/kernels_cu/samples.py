@@ -48,7 +48,18 @@ def decode_merge(target: Any, move: Any, kv: PagedKV, group: int = 4) -> None:
         move(np.zeros(shape, np.float32))
         for shape in ((plan.partials, plan.heads, kv.head_dim), (plan.partials, plan.heads))
     ]
-    launch.decode_merge(target, plan.on(move), *partials, move(_row(kv, 2 * group)), kv_heads=2)
+    launch.decode_merge(target, plan.on(move), *partials, move(_row(kv, 2 * group)))
+
+
+def paged_decode(target: Any, move: Any, kv: PagedKV, group: int = 4, lengths: tuple[int, ...] = (4096,)) -> None:
+    plan = plan_decode(lengths, 2 * group, 2, shares=33)
+    parts = [(plan.partials, plan.heads, kv.head_dim), (plan.partials, plan.heads)]
+    partial_out, partial_lse = (move(np.zeros(shape, np.float32)) for shape in parts)
+    row, table = move(_row(kv, 2 * group)), move(np.zeros((1, 4096), np.int32))
+    lengths_there = move(np.array(lengths, np.int32))
+    launch.paged_decode(
+        target, kv, plan.on(move), row, table, lengths_there, row, partial_out=partial_out, partial_lse=partial_lse
+    )
 
 
 def copy_blocks(target: Any, move: Any, **options: Any) -> None:
@@ -83,4 +94,6 @@ def tlb_probe(target: Any, move: Any) -> None:
 
 ON_A_POOL = (append_kv, paged_attention_simple, merge_states, decode_merge)
 """Samples that take a pool: any type, head_dim and layout."""
+FAST = (paged_decode,)
+"""Samples that take a pool of float16 or bfloat16, hnd or nhd, with head_dim 64, 128 or 256."""
 ON_BLOCKS = (copy_blocks, staged_copy_blocks, swap_blocks, fill_blocks, patch_table, patch_slots, tlb_probe)

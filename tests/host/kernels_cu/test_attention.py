@@ -261,7 +261,7 @@ GOOD = {
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"dtype": "float64"}, "dtype must be one of float32, float16, bfloat16, not 'float64'"),
+        ({"dtype": "float64"}, "dtype must be one of float32, float16, bfloat16, e4m3, int8, not 'float64'"),
         ({"layout": "dnh"}, "layout must be one of hnd, nhd, vllm, not 'dnh'"),
         ({"block_size": 0}, "block_size must be 1 to 256 tokens, not 0"),
         ({"block_size": 257}, "block_size must be 1 to 256 tokens, not 257"),

@@ -67,7 +67,7 @@ def test_partials_of_a_plan_are_joined(target, group, head_dim, sinks):
     logits = rng.normal(0, 2, 2 * group).astype(np.float32) if sinks else None
     wide = np.full((4, 2 * group + 1, head_dim), 7, np.float16)
     out, lse = wide[:, :-1], np.full((4, 2 * group), 7, np.float32)
-    launch.decode_merge(target, plan, partial_out, partial_lse, out, kv_heads=2, lse=lse, sinks=logits)
+    launch.decode_merge(target, plan, partial_out, partial_lse, out, lse=lse, sinks=logits)
     untouched = np.ones((4, 2 * group), bool)
     for (sequence, first), start, end in zip(
         plan.merge_rows, plan.merge_starts[:-1], plan.merge_starts[1:], strict=True
@@ -92,7 +92,7 @@ def test_padded_rows_of_a_plan_do_nothing(target):
     partial_out, partial_lse = rng.standard_normal((20, 8, 8), np.float32), rng.standard_normal((20, 8), np.float32)
     outs = np.zeros((2, 1, 2, 8), np.float32)
     for out, chosen in zip(outs, (plan, padded), strict=True):
-        launch.decode_merge(target, chosen, partial_out, partial_lse, out, kv_heads=2)
+        launch.decode_merge(target, chosen, partial_out, partial_lse, out)
     assert (outs[0] == outs[1]).all()
     assert (outs[0] != 0).all()
 
@@ -101,7 +101,7 @@ def test_nothing_that_was_cut_launches_nothing(never):
     plan = plan_decode([16, 16], 2, 2, shares=4)
     assert plan.merges == 0
     partials = np.empty((0, 8, 8), np.float32), np.empty((0, 8), np.float32)
-    launch.decode_merge(never, plan, *partials, np.zeros((2, 2, 8), np.float32), kv_heads=2)
+    launch.decode_merge(never, plan, *partials, np.zeros((2, 2, 8), np.float32))
     nothing = np.empty((0, 2, 8), np.float32), np.empty((0, 2), np.float32)
     launch.merge_states(never, *nothing, *nothing, *nothing)
 
@@ -117,4 +117,4 @@ def test_wrong_arguments_are_one_line_errors():
     plan = plan_decode([640], 2, 2, shares=4, least_tiles=1)
     few = np.zeros((1, 8, 8), np.float32), np.zeros((1, 8), np.float32)
     with pytest.raises(LaunchError, match=r"partial_out has 1 rows, the plan has \d+ partial results; allocate more"):
-        launch.decode_merge(HostTarget(), plan, *few, np.zeros((1, 2, 8), np.float32), kv_heads=2)
+        launch.decode_merge(HostTarget(), plan, *few, np.zeros((1, 2, 8), np.float32))

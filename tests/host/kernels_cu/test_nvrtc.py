@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from kernels_cu import CompileError, CompilerMissingError, HostTarget, nvrtc
-from kernels_cu.catalogue import KERNELS as KERNELS_CONSTANTS
 from kernels_cu.catalogue import built_for
 from kernels_cu.constants import constants_for, define
 from kernels_cu.cubin import kernel_parameters
@@ -94,6 +93,8 @@ def test_no_spills_and_the_parameters_that_launch_passes(samples, compiled, arch
     """A launch itself compares its arguments with the cubin's table: a mismatch is an error here."""
     for sample, (dtype, head_dim, layout) in itertools.product(samples.ON_A_POOL, POOLS):
         sample(GpuTarget(arch), DeviceArray, samples.pool(dtype, layout, head_dim))
+    for sample, head_dim in itertools.product(samples.FAST, (64, 128)):
+        sample(GpuTarget(arch), DeviceArray, samples.pool("bfloat16", "hnd", head_dim))
     for sample in samples.ON_BLOCKS:
         sample(GpuTarget(arch), DeviceArray)
     for kernel in compiled.values():
@@ -134,7 +135,7 @@ def test_k_is_read_in_pieces_of_16_bytes():
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_table_is_the_one_that_cuobjdump_prints(kernel, arch):
     text = gpu_source(PACKAGE / f"{kernel}.cu")
-    constants = built_for(kernel, constants_for("bfloat16", 64, "hnd"))
+    constants = built_for(kernel, "bfloat16", 64, "hnd", arch).constants
     cubin = compile_cubin(kernel, text, define(constants), arch).cubin
     listing = _run(_tool("cuobjdump"), "-elf", cubin)
     rows = re.findall(r"Ordinal\s*:\s*0x([0-9a-f]+)\s*Offset\s*:\s*0x([0-9a-f]+)\s*Size\s*:\s*0x([0-9a-f]+)", listing)
@@ -183,18 +184,16 @@ def test_the_options_are_those_that_cupy_sends():
     from cupy.cuda import compiler
 
     assert cupy.__version__
-    ours = define(constants_for("float16", 128, "hnd"))
-    assembled = cupy._core.core.assemble_cupy_compiler_options(ours)
-    folders = [option for option in assembled if not option.startswith("-I")]
-    sent = (*folders, "-ftz=true", "-arch=sm_90", "--device-as-default-execution-space")
-    assert sent == cupy_options(ours, "sm_90")
     for kernel in KERNELS:
+        ours = define(built_for(kernel, "float16", 128, "hnd", "sm_90").constants)
+        assembled = cupy._core.core.assemble_cupy_compiler_options(ours)
+        folders = [option for option in assembled if not option.startswith("-I")]
+        sent = (*folders, "-ftz=true", "-arch=sm_90", "--device-as-default-execution-space")
+        assert sent == cupy_options(ours, "sm_90")
         text = gpu_source(PACKAGE / f"{kernel}.cu")
         options = (*assembled, *sent[len(folders) :])
-        options = (*options, *define(KERNELS_CONSTANTS[kernel]))
         cubin, _ = compiler._NVRTCProgram(text, f"{kernel}.cu", method="cubin").compile(options)
-        mine = compile_cubin(kernel, text, (*ours, *define(KERNELS_CONSTANTS[kernel])), "sm_90").cubin
-        assert _code(cubin, kernel) == _code(mine, kernel)
+        assert _code(cubin, kernel) == _code(compile_cubin(kernel, text, ours, "sm_90").cubin, kernel)
 
 
 def _code(cubin, kernel):

@@ -23,7 +23,8 @@ def _walk(plan):
     found = {}
     for share in range(plan.shares):
         for segment in plan.segments[plan.share_starts[share] : plan.share_starts[share + 1]].tolist():
-            sequence, head, first, end, partial = segment
+            sequence, head, kv_head, first, end, partial = segment
+            assert kv_head == head // (plan.query_heads // plan.kv_heads)
             found.setdefault((sequence, head), []).append((first, end, partial, share))
     return found
 
@@ -99,21 +100,22 @@ def test_the_picture_of_the_docstring():
     plan = plan_decode([8 * TILE, 2 * TILE, 9 * TILE - 3], 1, 1, shares=3, least_tiles=1)
     assert plan.share_starts.tolist() == [0, 1, 4, 5]
     assert plan.segments.tolist() == [
-        [0, 0, 0, 96, 0],
-        [0, 0, 96, 128, 1],
-        [1, 0, 0, 32, DIRECT],
-        [2, 0, 0, 32, 2],
-        [2, 0, 32, 141, 3],
+        [0, 0, 0, 0, 96, 0],
+        [0, 0, 0, 96, 128, 1],
+        [1, 0, 0, 0, 32, DIRECT],
+        [2, 0, 0, 0, 32, 2],
+        [2, 0, 0, 32, 141, 3],
     ]
     assert plan.merge_rows.tolist() == [[0, 0], [2, 0]]
     assert plan.merge_starts.tolist() == [0, 2, 4]
+    assert (plan.sequences, plan.query_heads, plan.kv_heads, plan.longest, plan.window) == (3, 1, 1, 141, None)
 
 
 def test_an_empty_batch_has_no_shares_and_an_empty_sequence_has_one_segment():
     nothing = plan_decode([], 8, 2, shares=264)
     assert (nothing.shares, nothing.merges, nothing.partials, len(nothing.segments)) == (0, 0, 0, 0)
     zeros = plan_decode([0, -3], 8, 2, shares=264)
-    assert zeros.segments.tolist() == [[b, h, 0, 0, DIRECT] for b in (0, 1) for h in (0, 4)]
+    assert zeros.segments.tolist() == [[b, h, h // 4, 0, 0, DIRECT] for b in (0, 1) for h in (0, 4)]
     assert zeros.shares == 1
 
 

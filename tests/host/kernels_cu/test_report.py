@@ -59,7 +59,7 @@ def test_help_shows_an_example():
     [
         (["--head-dim", "12"], "12 is not a multiple of 8"),
         (["--head-dim", "264"], "264 is not in the range"),
-        (["--dtype", "int8"], "'int8' is not one of"),
+        (["--dtype", "int4"], "'int4' is not one of"),
         (["--layout", "dhn"], "'dhn' is not one of"),
         (["--kernel", "nothing"], "'nothing' is not one of"),
     ],

@@ -1,0 +1,351 @@
+// Decode attention on tensor cores: one query token of each sequence attends to all tokens of its sequence.
+//
+// A tensor core multiplies 16 x 16 by 16 x 8 matrices. One query token has a row for each query head of its KV head,
+// 8 or fewer, which would leave most of a 16-row operand empty. So the operands change places: K is the tall operand, 16
+// tokens a tile, and the query heads are the 8 columns:
+//
+//     scores[16 tokens x 8 heads] = K[16 x D] * query^T       softmax down the columns
+//     out[D x 8 heads]           += V^T[D x 16] * weights     a tile's weights are this product's operand
+//
+// so that K and V pass through the tensor core once, whether 1 or 8 heads share them, and the work is 2 fragments a
+// lane and tile. What a lane holds of scores and of out belongs to the same two heads, and so it keeps their maximum.
+//
+//     thread block   a share of the plan: segments (sequence, heads, tokens), one after the other
+//     4 warps        tiles of a segment in turn; each warp has an output of its own, joined at the segment's end
+//     lane           g = lane / 4, c = 2 (lane % 4): tokens g and g + 8 of a tile, heads c and c + 1 of 8
+//
+// Why it is fast: the memory must never wait. Each warp has a ring of STAGES tiles in shared memory, which it alone
+// fills and reads, so that no barrier of the block stands in the loop. While a tile is computed the next STAGES - 1 are
+// on their way, those of the next segment too: the ring does not run dry between segments. The block id of a tile is
+// read one turn before the tile's address is needed.
+//
+// The softmax is online: `highest` is the largest score of a head so far, and whenever a tile raises it, what was summed
+// before shrinks by exp2(old - new).
+#pragma once
+#include "softmax.cuh"
+#include "tile.cuh"
+
+#define WARPS 4
+#define SETS (HEADS / 8)  // of 8 query heads, HEADS in all: 8 or 16
+#define OUT_STRIDE (HEAD_DIM + 4)  // floats from one head to the next while warps join: other banks for other heads
+#define SEGMENT_FIELDS 6
+
+typedef QUERY Query;
+
+constexpr int RING_BYTES = WARPS * STAGES * TILE_BYTES;
+
+// What every kernel of this family is given beside the pool. Absent arrays are null.
+struct Decode {
+    Query* out;                // [B, Hq, D], the sequences out_stride apart
+    float* lse;                // [B, Hq], in base 2
+    float* partial_out;        // [partials, HEADS, D]
+    float* partial_lse;        // [partials, HEADS]
+    const Query* query;        // [B, Hq, D], the sequences query_stride apart
+    const int* lengths;        // [B] in tokens, for ALIBI alone
+    const int* segments;       // [n, 6] of the plan
+    const int* share_starts;   // [shares + 1] of the plan
+    const float* alibi;        // [Hq] slopes
+    const float* sinks;        // [Hq] logits in base e
+    const float* key_scale;    // [Hkv] or [1], of a narrow cache
+    const float* value_scale;
+    int64 out_stride, query_stride, lse_stride;
+    int scale_stride;  // 1: a scale for each KV head, 0: one for all
+    int group;         // query heads that share a KV head
+    float scale_log2;  // of the scores, times log2 e
+    float soft_cap;
+};
+
+struct Segment {
+    int sequence;
+    int head, kv_head;   // the first query head, and the KV head that it shares with the others
+    int first, end;      // tokens
+    int partial;         // number of its partial result; -1: it is the whole item, and writes the output
+};
+
+__device__ __forceinline__ Segment segment_at(const int* segments, int i) {
+    const int* field = segments + (int64)i * SEGMENT_FIELDS;
+    return Segment{field[0], field[1], field[2], field[3], field[4], field[5]};
+}
+
+// The tokens from which a warp's tiles of a segment begin.
+__device__ __forceinline__ int first_tile(const Segment& segment, int warp) {
+    return segment.first / TILE * TILE + warp * TILE;
+}
+
+// A warp's walk over the tiles of all its segments, ahead of the computation.
+template <typename Walk>
+struct Ahead {
+    const PagedKV& kv;
+    const int* segments;
+    int number, last;  // of the segment
+    int token;         // the first of the tile
+    Segment segment;
+    Walk walk;
+
+    __device__ __forceinline__ Ahead(const PagedKV& pool, const Walk& start, const int* all, int from, int to, int warp)
+        : kv(pool), segments(all), number(from - 1), last(to), token(0), segment{}, walk(start) {
+        enter_next(warp);
+    }
+
+    __device__ __forceinline__ bool valid() const { return number < last; }
+
+    // Go on to the next segment in which this warp has a tile.
+    __device__ __forceinline__ void enter_next(int warp) {
+        do {
+            if (++number >= last) return;
+            segment = segment_at(segments, number);
+            token = first_tile(segment, warp);
+        } while (token >= segment.end);
+        walk.enter(segment);
+        walk.look_ahead(token, segment.end);
+    }
+
+    __device__ __forceinline__ void next(int warp) {
+        token += WARPS * TILE;
+        if (token >= segment.end) enter_next(warp);
+        else walk.look_ahead(token, segment.end);
+    }
+
+    // Begin to copy the tile to `tile` bytes from the beginning of shared memory. Rows without a token of the segment
+    // become zeros: what stands in their slots, NaN perhaps, is not read, and a weight of 0 times a V of 0 is 0.
+    __device__ __forceinline__ void load(unsigned char* shared, int tile, int lane) const {
+        constexpr int ROWS = LANES / CHUNKS;  // that the warp copies at once
+        const int mine = lane / CHUNKS, chunk = lane % CHUNKS;
+        const int end = segment.end - token - mine, first = segment.first - token - mine;
+        const int to = tile + place_of(mine, chunk);
+        int64 from = walk.row(kv, token, mine, segment.end) + chunk * Vector<Element>::SIZE;
+#pragma unroll
+        for (int row = 0; row < TILE; row += ROWS) {
+            const int bytes = row < end && (!WINDOW || row >= first) ? 16 : 0;
+            unsigned char* at = shared + (to ^ row % 8 * 16 * (CHUNKS >= 8)) + row * CHUNKS * 16;
+            ptx_cp_async_16(at, kv.key + from, bytes);
+            ptx_cp_async_16(at + MATRIX_BYTES, kv.value + from, bytes);
+            if (Walk::EVEN) from += rows_apart(kv, ROWS);
+            else if (row + ROWS < TILE) from = walk.row(kv, token, row + ROWS + mine, segment.end) + chunk * Vector<Element>::SIZE;
+        }
+    }
+};
+
+// What a warp knows of a segment's output so far.
+struct State {
+    float out[SETS][STEPS][4];
+    float highest[SETS][2];
+    float total[SETS][2];  // of this lane's tokens
+};
+
+__device__ __forceinline__ void clear(State& state) {
+#pragma unroll
+    for (int n = 0; n < SETS; n++) {
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) state.out[n][step][e] = 0;
+        state.highest[n][0] = state.highest[n][1] = MINUS_INFINITY;
+        state.total[n][0] = state.total[n][1] = 0;
+    }
+}
+
+// Query heads of a segment that exist: the last heads of a group may be fewer than HEADS.
+__device__ __forceinline__ int heads_of(const Decode& decode, const Segment& segment) {
+    const int left = (segment.kv_head + 1) * decode.group - segment.head;
+    return left < HEADS ? left : HEADS;
+}
+
+// The query as the products' B operand, kept for the whole segment. Heads that do not exist are zeros.
+__device__ __forceinline__ void load_query(
+    uint32 (&fragment)[SETS][STEPS][2], const Decode& decode, const Segment& segment, int lane) {
+    const int heads = heads_of(decode, segment), g = lane / 4, i = lane % 4;
+#pragma unroll
+    for (int n = 0; n < SETS; n++) {
+        const bool exists = n * 8 + g < heads;
+        const Query* row = decode.query + segment.sequence * decode.query_stride +
+                           (int64)(segment.head + (exists ? n * 8 + g : 0)) * HEAD_DIM;
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+#pragma unroll
+            for (int upper = 0; upper < 2; upper++) {
+                const float low = to_float(row[step * 16 + key_column(i, upper, 0)]);
+                const float high = to_float(row[step * 16 + key_column(i, upper, 1)]);
+                fragment[n][step][upper] = exists ? Core::pack(low, high) : 0;
+            }
+    }
+}
+
+// How scores of a segment are made from products: what the options are compiled to.
+struct Score {
+    float scale;  // in base 2, with the scale of K
+    float cap, cap_scale;
+    float slope[SETS][2];
+    int last_token;
+
+    __device__ __forceinline__ Score(const Decode& decode, const Segment& segment, int lane) {
+        scale = decode.scale_log2 * (NARROW ? decode.key_scale[segment.kv_head * decode.scale_stride] : 1);
+        if (SOFT_CAP) {
+            cap = decode.soft_cap * LOG2_E;
+            cap_scale = 2 * scale / decode.soft_cap;
+        }
+        if (ALIBI) {
+            const int heads = heads_of(decode, segment);
+            last_token = decode.lengths[segment.sequence] - 1;
+#pragma unroll
+            for (int n = 0; n < SETS; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const int head = n * 8 + lane % 4 * 2 + e;
+                    slope[n][e] = head < heads ? decode.alibi[segment.head + head] * LOG2_E : 0;
+                }
+        }
+    }
+
+    // cap * tanh(x / cap), as tanh y = 1 - 2 / (e^2y + 1): exact to some 1e-7 of the cap, which tanh.approx is not.
+    __device__ __forceinline__ float operator()(float product, int token, int n, int e) const {
+        float score = SOFT_CAP ? cap - 2 * cap * ptx_reciprocal(ptx_exp2(product * cap_scale) + 1) : product * scale;
+        if (ALIBI) score += slope[n][e] * (float)(token - last_token);
+        return score;
+    }
+};
+
+// One tile: scores, online softmax, and the weighted V added to the output.
+__device__ __forceinline__ void add_tile(
+    State& state, const unsigned char* shared, int tile, const uint32 (&query)[SETS][STEPS][2], const Score& score,
+    int token, const Segment& segment, int lane) {
+    float scores[SETS][4] = {};
+    multiply_keys<SETS>(scores, shared, tile, query, lane);
+
+    const int mine = token + lane / 4;
+    uint32 weights[SETS][2];
+#pragma unroll
+    for (int n = 0; n < SETS; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {  // token mine or mine + 8, head c or c + 1
+            const int t = mine + e / 2 * 8;
+            const float here = score(scores[n][e], t, n, e % 2);
+            scores[n][e] = t < segment.end && (!WINDOW || t >= segment.first) ? here : MINUS_INFINITY;
+        }
+        float shrink[2];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {  // the lanes with the same heads are 4, 8 and 16 away
+            float raised = fmaxf(state.highest[n][e], fmaxf(scores[n][e], scores[n][e + 2]));
+#pragma unroll
+            for (int step = 4; step < LANES; step *= 2) raised = fmaxf(raised, __shfl_xor_sync(ALL_LANES, raised, step));
+            shrink[e] = ptx_exp2(state.highest[n][e] - raised);
+            state.highest[n][e] = raised;
+            scores[n][e] = ptx_exp2(scores[n][e] - raised);
+            scores[n][e + 2] = ptx_exp2(scores[n][e + 2] - raised);
+            state.total[n][e] = state.total[n][e] * shrink[e] + scores[n][e] + scores[n][e + 2];
+        }
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) state.out[n][step][e] *= shrink[e % 2];
+        weights[n][0] = ptx_movmatrix_trans(Core::pack(scores[n][0], scores[n][1]));
+        weights[n][1] = ptx_movmatrix_trans(Core::pack(scores[n][2], scores[n][3]));
+    }
+    multiply_values<SETS>(state.out, shared, tile + MATRIX_BYTES, weights, lane);
+}
+
+// What the warps of a block leave for each other, one set of 8 heads at a time.
+struct Joint {
+    float out[WARPS][8][OUT_STRIDE];
+    float highest[WARPS][8];
+    float total[WARPS][8];
+};
+
+__device__ __forceinline__ void leave_state(Joint& joint, const State& state, int n, int warp, int lane) {
+    const int g = lane / 4, head = lane % 4 * 2;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        float total = state.total[n][e];
+#pragma unroll
+        for (int step = 4; step < LANES; step *= 2) total += __shfl_xor_sync(ALL_LANES, total, step);
+        if (g == 0) {
+            joint.highest[warp][head + e] = state.highest[n][e];
+            joint.total[warp][head + e] = total;
+        }
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+#pragma unroll
+            for (int upper = 0; upper < 2; upper++)
+                joint.out[warp][head + e][step * 16 + value_row_of(g, upper)] = state.out[n][step][2 * upper + e];
+    }
+}
+
+// Join what the warps left of one head and element, and write it: to the output, or as a partial result.
+__device__ __forceinline__ void write_joint(
+    const Joint& joint, const Decode& decode, const Segment& segment, int n, int h, int d) {
+    const int head = segment.head + n * 8 + h;
+    const bool direct = segment.partial < 0;
+    const float sink = SINKS && direct ? decode.sinks[head] * LOG2_E : MINUS_INFINITY;
+    float highest = sink;
+    for (int w = 0; w < WARPS; w++) highest = fmaxf(highest, joint.highest[w][h]);
+    float total = weight_of(sink, highest), sum = 0;
+    for (int w = 0; w < WARPS; w++) {
+        const float weight = weight_of(joint.highest[w][h], highest);
+        total += weight * joint.total[w][h];
+        sum += weight * joint.out[w][h][d];
+    }
+    const float value_scale = NARROW ? decode.value_scale[segment.kv_head * decode.scale_stride] : 1;
+    const float result = total > 0 ? sum / total * value_scale : total;  // no tokens: 0; NaN stays NaN
+    const float lse = total > 0 ? highest + ptx_log2(total) : MINUS_INFINITY;
+    if (direct) {
+        from_float(result, &decode.out[segment.sequence * decode.out_stride + (int64)head * HEAD_DIM + d]);
+        if (decode.lse && d == 0) decode.lse[segment.sequence * decode.lse_stride + head] = lse;
+    } else {
+        const int64 row = (int64)segment.partial * HEADS + n * 8 + h;
+        decode.partial_out[row * HEAD_DIM + d] = result;
+        if (d == 0) decode.partial_lse[row] = lse;
+    }
+}
+
+__device__ __forceinline__ void finish(
+    Joint& joint, const State& state, const Decode& decode, const Segment& segment, int warp, int lane) {
+    const int heads = heads_of(decode, segment);
+#pragma unroll
+    for (int n = 0; n < SETS; n++) {
+        leave_state(joint, state, n, warp, lane);
+        __syncthreads();  // all warps have left theirs
+        for (int i = warp * LANES + lane; i < 8 * HEAD_DIM; i += WARPS * LANES)
+            if (n * 8 + i / HEAD_DIM < heads) write_joint(joint, decode, segment, n, i / HEAD_DIM, i % HEAD_DIM);
+        __syncthreads();  // all have read: the next set or segment may come
+    }
+}
+
+// The whole kernel. `shared` has RING_BYTES and a Joint behind them.
+template <typename Walk>
+__device__ __forceinline__ void decode_share(
+    const Decode& decode, const PagedKV& kv, const Walk& walk, unsigned char* shared) {
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const int begin = decode.share_starts[blockIdx.x], end = decode.share_starts[blockIdx.x + 1];
+    const int ring = warp * STAGES * TILE_BYTES;  // bytes from the beginning of shared memory
+    Joint& joint = *(Joint*)(shared + RING_BYTES);
+
+    Ahead<Walk> ahead(kv, walk, decode.segments, begin, end, warp);
+    for (int stage = 0; stage < STAGES - 1; stage++) {
+        if (ahead.valid()) {
+            ahead.load(shared, ring + stage * TILE_BYTES, lane);
+            ahead.next(warp);
+        }
+        ptx_cp_async_commit_group();  // one group a turn, also an empty one: so the waits below count turns
+    }
+    int stage = 0;
+    for (int number = begin; number < end; number++) {
+        const Segment segment = segment_at(decode.segments, number);
+        const Score score(decode, segment, lane);
+        uint32 query[SETS][STEPS][2];
+        load_query(query, decode, segment, lane);
+        State state;
+        clear(state);
+        for (int token = first_tile(segment, warp); token < segment.end; token += WARPS * TILE) {
+            ptx_cp_async_wait_group<STAGES - 2>();
+            __syncwarp();  // the tile's copies of all lanes are there, and all lanes are done with the tile before it
+            if (ahead.valid()) {
+                ahead.load(shared, ring + (stage == 0 ? STAGES - 1 : stage - 1) * TILE_BYTES, lane);
+                ahead.next(warp);
+            }
+            ptx_cp_async_commit_group();
+            add_tile(state, shared, ring + stage * TILE_BYTES, query, score, token, segment, lane);
+            stage = stage == STAGES - 1 ? 0 : stage + 1;
+        }
+        finish(joint, state, decode, segment, warp, lane);
+    }
+}
