@@ -53,7 +53,7 @@ class ChunkSupply:
         self._cached: list[PhysicalMemory] = []
         self._out: set[PhysicalMemory] = set()  # what ranges hold
         self._retiring = 0  # chunks in use that are on their way back
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a range that the garbage collector finds may give while its thread takes
         self._prefetch = self._start(prefetch) if prefetch else None
         self._finalizer = weakref.finalize(self, _release_all, self._cached, self._prefetch)
         _all[next(_numbers)] = self
@@ -116,8 +116,8 @@ class ChunkSupply:
     def take(self, count: int) -> list[PhysicalMemory]:
         """Give ``count`` chunks, cached ones first, or raise OutOfMemoryError and change nothing.
 
-        Where memory lacks, what retires on this Device is waited for, the oldest first; where the device is full, its
-        other supplies release what they have cached.
+        Where the device is full, its other supplies release what they have cached; where memory still lacks, what
+        retires on this Device is waited for, the oldest first.
         """
         if count < 0:
             raise RangeError(f"cannot take {count} chunks; ask for 0 or more")
@@ -173,8 +173,9 @@ class ChunkSupply:
             if self._prefetch is not None:
                 self._prefetch.rest()
                 self._prefetch.land()
-            leaving = self._cached[:]
-            self._cached.clear()
+            leaving: list[PhysicalMemory] = []
+            while self._cached:
+                leaving.append(self._cached.pop())
             _close_each(leaving)
         return len(leaving) * self.chunk_size
 
@@ -213,10 +214,10 @@ class ChunkSupply:
         return max(0, limit - len(self._cached) - self._prefetch.coming)
 
     def _make_room(self, count: int) -> bool:
-        """Wait for the oldest that retires, or have other caches released where the device is full; if it helped."""
-        if self.device.retirement.collect_oldest():
-            return True
-        return self._fits(count) and self._trim_others()
+        """Have other caches released where the device is full, or wait for the oldest that retires; if it helped."""
+        if self._fits(count) and self._trim_others():
+            return True  # without a wait
+        return self.device.retirement.collect_oldest() > 0
 
     def _trim_others(self) -> bool:
         """Let the other supplies of this device release their caches; whether anything came free."""

@@ -34,7 +34,7 @@ class Prefetch:
         make: Callable[[], PhysicalMemory],
         idle: list[PhysicalMemory],
         out: Collection[PhysicalMemory],
-        lock: threading.Lock,
+        lock: threading.RLock,
         target: int,
         most: int | None,
     ) -> None:

@@ -324,6 +324,26 @@ def test_a_supply_may_be_collected_in_its_own_thread(watched):
     assert api.live().allocations == 0
 
 
+@pytest.mark.parametrize("prefetch", [None, CHUNK])
+def test_a_range_may_be_collected_while_its_supply_is_busy(watched, prefetch):
+    """The collector runs where it likes, here in the middle of a create: the range gives to a supply that is taking."""
+    device, api = watched
+    with vmm.ChunkSupply(device, cache=8 * CHUNK, prefetch=prefetch) as supply:
+        memory = vmm.GrowableRange(device, 4 * CHUNK, supply=supply)
+        memory.grow(3 * CHUNK)
+        memory.me = memory  # only the garbage collector finds it
+        assert supply.wait_prefetched(30)
+        create = api.cuMemCreate
+        api.cuMemCreate = lambda *args: (gc.collect(), create(*args))[1]
+        del memory
+        with pytest.warns(ResourceWarning, match="never closed"):
+            held = supply.take(4)
+        assert supply.wait_prefetched(30)
+        assert (supply.in_use, supply.cached, len({chunk.handle for chunk in held})) == (4 * CHUNK, 3 * CHUNK, 4)
+        del api.cuMemCreate
+        supply.give(held)
+
+
 @pytest.mark.parametrize("wrong", [4, "1 MiB", CHUNK - 1])
 def test_a_prefetch_of_less_than_a_chunk_is_refused(device, wrong):
     with pytest.raises(vmm.SizeError, match="less than one chunk of 2 MiB; it is in bytes: 2097152 for each chunk"):
