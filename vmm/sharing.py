@@ -16,7 +16,8 @@ that ``attach`` made: a write where "r" was granted is refused, or a fault. But 
 code in the importer's process that calls the driver on its own can map what it was given for writing. So "r" guards
 against mistakes, not against malice: grant memory only to a process that you would let write it.
 
-The bytes are shared, the order of work is not: synchronize before you tell the other process to look.
+The bytes are shared, the order of work is not: synchronize before you tell the other process to look. Nothing stays in
+the file system, but for an exporter that was killed: its empty folder, which the next Exporter removes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from .physical import PhysicalMemory
 from .sharing_folder import PrivateFolder
 from .sharing_import import SharedRange, attach
 from .sharing_server import Server
-from .sharing_socket import BATCH, Channel, Kind, Offer, close_descriptors, pack_indices
+from .sharing_socket import BATCH, Channel, Kind, Offer, check_timeout, close_descriptors, pack_indices
+from .sizes import format_size
 
 __all__ = ["Exporter", "SharedRange", "attach"]
 
@@ -50,10 +52,12 @@ class Exporter:
     where the private folder of the socket is made (default: the system's folder for temporary files).
 
     The exporter holds the memory too: a chunk that the range decommits, moves or closes meanwhile stays as it was for
-    those who attach, and comes free when the exporter and all of them are closed. It never goes to another owner.
+    those who attach, and comes free when the exporter and all of them are closed. It never goes to another owner, and
+    the budget of its supply no longer counts it.
 
-    Raises StateError for memory that was not made exportable, for a chunk that is not committed, and where there is
-    nothing to share; SharingError where the system refuses the folder or the socket.
+    Raises ValueError for an access or a timeout that shares nothing, StateError for memory that was not made
+    exportable, for a chunk that is not committed, and where there is nothing to share, SharingError where the system
+    refuses the folder or the socket.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Exporter:
         self.access = Access.of(access)
         if self.access == Access.NONE:
             raise ValueError("access must be 'r' or 'rw': memory without access is not shared")
+        check_timeout(timeout)
         self.name = memory.name
         mappings = _chosen(memory, chunks)
         offered = _Offered(memory.chunk_size, mappings, self.access)
@@ -81,13 +86,15 @@ class Exporter:
             self._server = Server(private.socket, offered.send, peer, timeout)
             parts.insert(0, self._server)
             undo.pop_all()
+        for mapping in mappings:
+            mapping.memory.exported = True  # from now on the supply keeps none of them for another owner
         self.path: Path = private.socket
         self.size = offered.offer.count * memory.chunk_size
         self._finalizer = weakref.finalize(self, _drop, self.name, parts)
         self._parts = parts
 
     def __repr__(self) -> str:
-        state = f"{self.size >> 20} MiB at {self.path}" if self._finalizer.alive else "closed"
+        state = f"{format_size(self.size)} at {self.path}" if self._finalizer.alive else "closed"
         return f"Exporter({self.name!r}, {self.access.name}, {state})"
 
     def __enter__(self) -> Exporter:
@@ -125,11 +132,10 @@ class _Offered:
         self.offer = Offer(chunk_size, mappings[-1].stop, len(mappings), access)
 
     def hold(self, mappings: Sequence[Mapping]) -> None:
-        """Take the references. From now on the supply keeps none of these chunks for another owner."""
+        """Take the references."""
         for mapping in mappings:
             memory = mapping.memory
             self._memory.append(PhysicalMemory.retained(memory.device, memory.size, mapping.address))
-            memory.exported = True
 
     def send(self, channel: Channel) -> None:
         """Give everything to one importer."""

@@ -19,7 +19,7 @@ from .driver import Access
 from .errors import AlignmentError, ClosedError, RangeError, SharingError, StateError
 from .one_thread import one_thread
 from .physical import PhysicalMemory
-from .sharing_socket import BATCH, Channel, Kind, Offer, close_descriptors, connect, unpack_indices
+from .sharing_socket import BATCH, Channel, Kind, Offer, check_timeout, close_descriptors, connect, unpack_indices
 from .sizes import format_size
 from .views import Shape, View, Views, describe_array, make_array
 
@@ -127,8 +127,10 @@ def attach(
     granted; None takes what was granted. The exporter is given ``timeout`` seconds for each answer.
 
     Raises SharingError when the exporter is gone, silent, refuses, or did not grant this access, AlignmentError when
-    its chunks do not fit this device's granularity, OutOfMemoryError and DriverError as the driver does.
+    its chunks do not fit this device's granularity, ValueError for an access or a timeout that there is not,
+    OutOfMemoryError and DriverError as the driver does.
     """
+    check_timeout(timeout)
     wanted = None if access is None else Access.of(access)
     with connect(Path(path), timeout) as channel:
         channel.send(Kind.HELLO)

@@ -201,6 +201,12 @@ def _connect(connected: socket.socket, path: Path, deadline: float) -> None:
             time.sleep(_RETRY)
 
 
+def check_timeout(timeout: float) -> None:
+    """Raise ValueError for a time that gives the other process no chance."""
+    if not timeout > 0:
+        raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+
+
 def pack_indices(indices: Sequence[int]) -> bytes:
     """The body of CHUNKS."""
     return struct.pack(f"!{len(indices)}Q", *indices)

@@ -206,6 +206,14 @@ def test_an_access_that_shares_nothing_is_refused(memory, access):
         Exporter(memory, access=access)
 
 
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_timeout_that_gives_nobody_a_chance_is_refused(memory, exporter, away, timeout):
+    with pytest.raises(ValueError, match="more than 0 seconds"):
+        Exporter(memory, timeout=timeout)
+    with pytest.raises(ValueError, match="more than 0 seconds"):
+        attach(away, exporter.path, timeout=timeout)
+
+
 # -- what cannot be shared --------------------------------------------------------------------------------------
 
 
@@ -350,6 +358,7 @@ def test_closing_leaves_no_file_and_no_descriptor(memory, away, tmp_path):
     assert (folder.stat().st_mode & 0o777, folder.parent) == (0o700, tmp_path)
     with attach(away, exporter.path):
         pass
+    assert exporter.wait(1, timeout=20)
     assert (exporter.attached, exporter.closed) == (1, False)
     exporter.close()
     exporter.close()
@@ -382,7 +391,7 @@ def test_an_export_that_fails_half_way_leaves_nothing(failing, tmp_path):
             api,
             lambda: made.append(Exporter(memory, folder=tmp_path)),
             restore=lambda: made.pop().close(),
-            state=lambda: list(tmp_path.iterdir()),
+            state=lambda: (list(tmp_path.iterdir()), [memory.mapping(i).memory.exported for i in (0, 1, 4)]),
         )
         assert [failed.call for failed in done] == ["cuMemRetainAllocationHandle"] * 3
 

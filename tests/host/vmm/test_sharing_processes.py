@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class Process:
             [sys.executable, "-W", "error", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.pid = self.process.pid
+        self.watch = threading.Timer(100, self.process.kill)  # a process that hangs is an error, not a wait
+        self.watch.start()
 
     def ask(self, expression):
         """The value of an expression there."""
@@ -87,6 +90,7 @@ class Process:
         self._reap()
 
     def _reap(self):
+        self.watch.cancel()
         self.process.wait(30)
         self.process.stdin.close()
         self.process.stdout.close()

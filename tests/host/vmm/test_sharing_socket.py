@@ -171,9 +171,12 @@ def impostor(path, *script):
         listener.bind(str(path))
         listener.listen()
 
+        listener.settimeout(20)
+
         def answer():
             connected, _ = listener.accept()
-            with connected:
+            with connected, contextlib.suppress(TimeoutError):
+                connected.settimeout(20)
                 for data, descriptors in script:
                     if not connected.recv(4096):
                         return
