@@ -49,6 +49,7 @@ KERNELS: Mapping[str, Recipe] = {
     "append_kv": _plain(256),
     "paged_attention_simple": _plain(32),
     "paged_decode": _decode(BLOCK_SIZE=16),
+    "contiguous_decode": _decode(),
     "decode_merge": _plain(32, HEADS=8),
     "merge_states": _plain(128),
     "copy_blocks": _plain(256, STAGE=0),

@@ -114,14 +114,19 @@ struct Ahead {
         const int end = segment.end - token - mine, first = segment.first - token - mine;
         const int to = tile + place_of(mine, chunk);
         int64 from = walk.row(kv, token, mine, segment.end) + chunk * Vector<Element>::SIZE;
+        const int64 there = from;  // of a row that exists: where rows that do not may have no memory
 #pragma unroll
         for (int row = 0; row < TILE; row += ROWS) {
             const int bytes = row < end && (!WINDOW || row >= first) ? 16 : 0;
-            unsigned char* at = shared + (to ^ row % 8 * 16 * (CHUNKS >= 8)) + row * CHUNKS * 16;
-            ptx_cp_async_16(at, kv.key + from, bytes);
-            ptx_cp_async_16(at + MATRIX_BYTES, kv.value + from, bytes);
-            if (Walk::EVEN) from += rows_apart(kv, ROWS);
-            else if (row + ROWS < TILE) from = walk.row(kv, token, row + ROWS + mine, segment.end) + chunk * Vector<Element>::SIZE;
+            const int64 at = Walk::BOUND && row >= end ? there : from;
+            unsigned char* place = shared + (to ^ row % 8 * 16 * (CHUNKS >= 8)) + row * CHUNKS * 16;
+            ptx_cp_async_16(place, kv.key + at, bytes);
+            ptx_cp_async_16(place + MATRIX_BYTES, kv.value + at, bytes);
+            if (Walk::EVEN) {
+                from += rows_apart(kv, ROWS);
+            } else if (row + ROWS < TILE) {
+                from = walk.row(kv, token, row + ROWS + mine, segment.end) + chunk * Vector<Element>::SIZE;
+            }
         }
     }
 };

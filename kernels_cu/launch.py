@@ -10,6 +10,7 @@ from .launches.attention_simple import paged_attention_simple as paged_attention
 from .launches.blocks import copy_blocks as copy_blocks
 from .launches.blocks import fill_blocks as fill_blocks
 from .launches.blocks import swap_blocks as swap_blocks
+from .launches.decode import contiguous_decode as contiguous_decode
 from .launches.decode import paged_decode as paged_decode
 from .launches.merge import decode_merge as decode_merge
 from .launches.merge import merge_states as merge_states

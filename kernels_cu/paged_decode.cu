@@ -17,7 +17,8 @@ struct BlockWalk {
     int head;
     int block;  // of the tile's tokens; where these lie in several blocks, of token lane % 16
 
-    enum { EVEN = BLOCK_SIZE % TILE == 0 };  // rows of a tile lie evenly apart: it is in one block
+    enum { EVEN = BLOCK_SIZE % TILE == 0 };  // rows of a tile lie evenly apart: it is in one block,
+    enum { BOUND = 0 };                      // and a block that has one token has memory for all its slots
 
     __device__ __forceinline__ void enter(const Segment& segment) {
         table = block_tables + segment.sequence * table_stride;

@@ -1,4 +1,4 @@
-"""Launch of paged_decode: attention of one query token a sequence, at the speed of the memory."""
+"""Launch of paged_decode and contiguous_decode: attention of one query token a sequence, at the speed of the memory."""
 
 from __future__ import annotations
 
@@ -51,6 +51,32 @@ def paged_decode(
         )
     arrays = DecodeArrays(target, kv, plan, query, lengths, out, lse, partial_out, partial_lse, scoring or Scoring())
     arrays.launch("paged_decode", tables, block_tables, {"BLOCK_SIZE": kv.block_size}, stream)
+
+
+def contiguous_decode(
+    target: Target,
+    kv: PagedKV,
+    plan: DecodePlan,
+    query: Array,
+    starts: Array,
+    lengths: Array,
+    out: Array,
+    *,
+    lse: Array | None = None,
+    partial_out: Array | None = None,
+    partial_lse: Array | None = None,
+    scoring: Scoring | None = None,
+    stream: int = 0,
+) -> None:
+    """The same as ``paged_decode`` where each sequence's tokens lie side by side in one span of addresses.
+
+    ``starts`` int64 [B] counts elements from kv.key, and from kv.value, to token 0 of each sequence; token t of head h
+    lies t * kv.slot_stride + h * kv.head_stride behind it. Only memory of tokens that exist is touched. kv's block
+    stride and block size mean nothing here. Everything else, and what is raised, is as in paged_decode.
+    """
+    places = view("starts", starts, target.arch, "int64", (plan.sequences,))
+    arrays = DecodeArrays(target, kv, plan, query, lengths, out, lse, partial_out, partial_lse, scoring or Scoring())
+    arrays.launch("contiguous_decode", places, starts, {}, stream)
 
 
 class DecodeArrays:

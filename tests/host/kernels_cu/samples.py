@@ -62,6 +62,12 @@ def paged_decode(target: Any, move: Any, kv: PagedKV, group: int = 4, lengths: t
     )
 
 
+def contiguous_decode(target: Any, move: Any, kv: PagedKV) -> None:
+    plan = plan_decode((40,), 8, 2, shares=1)
+    row, one = move(_row(kv, 8)), move(np.full(1, 40, np.int32))
+    launch.contiguous_decode(target, kv, plan.on(move), row, move(np.zeros(1, np.int64)), one, row)
+
+
 def copy_blocks(target: Any, move: Any, **options: Any) -> None:
     blocks = Blocks(1 << 40, 4096, 4096, 2, 1 << 20)
     launch.copy_blocks(target, blocks, blocks, move(np.array([[0, 1]])), **options)
@@ -94,6 +100,6 @@ def tlb_probe(target: Any, move: Any) -> None:
 
 ON_A_POOL = (append_kv, paged_attention_simple, merge_states, decode_merge)
 """Samples that take a pool: any type, head_dim and layout."""
-FAST = (paged_decode,)
+FAST = (paged_decode, contiguous_decode)
 """Samples that take a pool of float16 or bfloat16, hnd or nhd, with head_dim 64, 128 or 256."""
 ON_BLOCKS = (copy_blocks, staged_copy_blocks, swap_blocks, fill_blocks, patch_table, patch_slots, tlb_probe)
