@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .backing import Store
 from .properties import Location, Property
-from .shared_file import SharedFile
+from .shared_file import SharedFile, open_files
 
 
 class Bank:
@@ -19,7 +19,10 @@ class Bank:
 
     @property
     def free(self) -> int:
-        """Bytes that can still be allocated, where there is a total; memory that was imported may go beyond it."""
+        """Bytes that can still be allocated, where there is a total; memory that was imported may go beyond it.
+
+        As of the last ``reap``.
+        """
         return 0 if self.total is None else max(0, self.total - self.used)
 
     def take(self, size: int) -> int | None:
@@ -49,17 +52,27 @@ class Bank:
             self.used += file.size
 
     def let_go(self, file: SharedFile) -> None:
-        """One allocation less holds a file. Its memory counts until this process has no descriptor of it either."""
+        """One allocation less holds a file. Its memory counts until this process has no descriptor of it either.
+
+        Who asks for ``free`` reaps first: to look for descriptors at every release would cost their number each time.
+        """
         file.holders -= 1
         if not file.holders:
             file.close()
-            self.reap()
+            if not file.exported:
+                self._forget(file)
 
     def reap(self) -> None:
         """Count no more what nobody in this process holds."""
-        for file in [f for f in self.files if not f.holders and not f.is_open_elsewhere()]:
-            self.files.remove(file)
-            self.used -= file.size
+        unheld = [file for file in self.files if not file.holders]
+        elsewhere = open_files() if unheld else set()
+        for file in unheld:
+            if file.key not in elsewhere:
+                self._forget(file)
+
+    def _forget(self, file: SharedFile) -> None:
+        self.files.remove(file)
+        self.used -= file.size
 
     def _reaped(self, size: int) -> bool:
         self.reap()

@@ -66,6 +66,8 @@ class PictureCalls(ExplainCalls):
         live = self.live()
         with self._lock:
             regions = self._space.regions()
+            for bank in self._devices:
+                bank.reap()
             mappings = {mapping.base: mapping for mapping in self._space.granules.values()}
             return Picture(
                 live=live,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -80,10 +81,6 @@ class SharedFile:
             self._owned.discard(descriptor)
             os.close(descriptor)
 
-    def is_open_elsewhere(self) -> bool:
-        """Whether this process holds a descriptor of the file that is not the driver's."""
-        return self.exported and self.key in {_key_or_none(entry) for entry in os.listdir(_DESCRIPTORS)}  # noqa: PTH208
-
     # -- what a store does --------------------------------------------------------------------------------------
 
     def map(self, address: int, size: int, offset: int) -> bool:
@@ -111,12 +108,14 @@ def is_writable(descriptor: int) -> bool:
     return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
 
 
-def _key_or_none(entry: str) -> Key | None:
-    try:
-        status = (_DESCRIPTORS / entry).stat()
-    except OSError:  # closed since it was listed
-        return None
-    return status.st_dev, status.st_ino
+def open_files() -> set[Key]:
+    """Every file that this process has a descriptor of."""
+    found = set()
+    for entry in _DESCRIPTORS.iterdir():
+        with contextlib.suppress(OSError):  # closed since it was listed
+            status = entry.stat()
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 def read_descriptor(descriptor: int) -> tuple[Location, int] | None:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import vmm
+import vmm.host.physical
 from vmm.host import HostDriver, sweep
+from vmm.host.shared_file import open_files
 from vmm.sharing import Exporter, attach
 
 UNIT = 2 << 20
@@ -374,6 +376,21 @@ def test_the_text_of_both_owners(exporter, away):
     with attach(away, exporter.path) as shared:
         assert repr(shared) == f"SharedRange({shared.name!r}, {shared.base:#x}, 12 MiB, 8 MiB shared, READWRITE)"
     assert repr(shared).endswith("12 MiB, closed, READWRITE)")
+
+
+def test_letting_go_of_shared_chunks_costs_each_the_same(home, supply, away, tmp_path, monkeypatch):
+    """The host driver looks through the descriptors of the process when it is asked what is free, not at each chunk."""
+    looks = []
+    monkeypatch.setattr(vmm.host.physical, "open_files", lambda: looks.append(1) or open_files())
+    with vmm.GrowableRange(home, "64 MiB", supply=supply) as memory:
+        memory.grow("32 MiB")
+        with Exporter(memory, folder=tmp_path) as exporter:
+            attach(away, exporter.path).close()
+        memory.shrink("32 MiB")
+        home.synchronize()
+        assert looks == []
+    assert home.memory_info().free == home.total
+    assert len(looks) == 1
 
 
 # -- failures ---------------------------------------------------------------------------------------------------
