@@ -82,7 +82,7 @@ class HostState:
         self._backing = _backing(backing)
         self.backing = self._backing.name
         self._has_pages = self.backing != "none"  # page permissions, which follow the access tables
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may run in a call, and end owners that call the driver
         self._running = threading.RLock()  # held while a kernel runs
         self._space = AddressSpace(self.granularity)
         self._host = Bank((HOST, 0), None, self._backing.store("vmm-host"))
