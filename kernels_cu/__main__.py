@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
+from typing import TypeVar
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.progress import track
 
 from .errors import KernelError
 from .nvrtc import nvrtc_version
 from .paged_kv import ELEMENT_BYTES, LAYOUTS
-from .report import ARCHS, KERNELS, Resources, report
+from .report import ARCHS, KERNELS, report
+from .report_table import print_report
 
 EXAMPLE = "\b\nExample:\n  python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90"
 
@@ -36,12 +39,12 @@ def main() -> None:
 def report_command(
     dtype: str, head_dim: int, layout: str, archs: tuple[str, ...], kernels: tuple[str, ...], as_json: bool
 ) -> None:
-    """Registers, spills, stack, shared memory and parameters of each kernel, from NVRTC's cubin."""
+    """Registers, spills, shared memory, thread blocks a multiprocessor and main loop of each kernel, from its cubin."""
     if head_dim % 8:
         raise click.BadParameter(f"{head_dim} is not a multiple of 8", param_hint="--head-dim")
     try:
         version = nvrtc_version()
-        found = list(report(dtype, head_dim, layout, archs, kernels))
+        found = list(_shown(report(dtype, head_dim, layout, archs, kernels), len(archs) * len(kernels)))
     except KernelError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
@@ -49,21 +52,16 @@ def report_command(
         print(json.dumps({"schema": 1, "nvrtc": version, "kernels": [row.row() for row in found]}, indent=2))
     else:
         print(f"NVRTC {version}, {dtype}, head_dim {head_dim}, {layout}; figures of the cubins, no device used")
-        Console().print(_table(found))
+        print_report(found)
 
 
-def _table(found: list[Resources]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("kernel", no_wrap=True)
-    table.add_column("arch", no_wrap=True)
-    for column in ("registers", "spills", "stack", "shared", "parameters"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in found:
-        sizes = (f"{size} B" for size in (row.spills, row.stack, row.shared))
-        last = row.parameters[-1]
-        parameters = f"{len(row.parameters)}, {last.offset + last.size} B"
-        table.add_row(row.kernel, row.arch, str(row.registers), *sizes, parameters)
-    return table
+T = TypeVar("T")
+
+
+def _shown(work: Iterable[T], steps: int) -> Iterable[T]:
+    """The same, with a bar on a terminal while it comes."""
+    console = Console(stderr=True)
+    return track(work, "compiling", total=steps, console=console, transient=True, disable=not console.is_terminal)
 
 
 if __name__ == "__main__":

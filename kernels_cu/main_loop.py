@@ -59,6 +59,11 @@ class MainLoop:
         """A count of one turn as one for 16 tokens, whose K and V of one head have ``token_bytes`` a token."""
         return count * TILE * token_bytes / self.bytes
 
+    def for_16_tokens(self, token_bytes: int) -> dict[str, float]:
+        """All counts of one turn as counts for 16 tokens."""
+        counts = ("instructions", "copies", "wide_copies", "products", "matrix_loads", "transposes", "barriers")
+        return {name: self.for_tokens(getattr(self, name), token_bytes) for name in counts}
+
     def issue_share(self, machine: Machine) -> float:
         """The part of the issue slots that the loop takes on a machine whose memory is never idle."""
         return self.instructions / machine.issue_slots(self.bytes)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from . import catalogue
 from .constants import Constants, define
 from .cubin import kernel_parameters
+from .errors import CompilerMissingError
+from .main_loop import MACHINES, MainLoop, main_loop
 from .nvrtc import compile_cubin
+from .occupancy import thread_blocks
+from .paged_kv import ELEMENT_BYTES
 from .parameters import Parameter
+from .sass import disassemble, find_nvdisasm
 from .source import PACKAGE, gpu_source
 
-ARCHS = ("sm_80", "sm_90")
+ARCHS = ("sm_80", "sm_90", "sm_100")
 KERNELS = tuple(catalogue.KERNELS)
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -32,6 +39,7 @@ class Resources:
     stack: int
     shared: int
     parameters: tuple[Parameter, ...]
+    cubin: bytes = field(repr=False)
 
     def row(self) -> dict[str, object]:
         """The same as plain data."""
@@ -60,14 +68,70 @@ def resources(kernel: str, constants: Constants, arch: str) -> Resources:
         stack=max(stack for stack, _, _ in frames),
         shared=max(map(int, _SHARED.findall(compiled.log)), default=0),
         parameters=kernel_parameters(compiled.cubin, kernel),
+        cubin=compiled.cubin,
     )
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """What a kernel needs, and what follows from it.
+
+    ``shared``: bytes of shared memory of a thread block, with what the launch adds. ``thread_blocks``: that a
+    multiprocessor holds. ``loop``: the main loop, if it has one and nvdisasm is there. ``token_bytes``: K and V of one
+    token and head.
+    """
+
+    needs: Resources
+    threads: int
+    shared: int
+    thread_blocks: int
+    loop: MainLoop | None
+    token_bytes: int
+
+    @property
+    def issue_share(self) -> float | None:
+        """Part of the issue slots that the main loop takes; None where the machine's figures are not known."""
+        machine = MACHINES.get(self.needs.arch)
+        return self.loop.issue_share(machine) if self.loop and machine else None
+
+    def row(self) -> dict[str, object]:
+        """The same as plain data; counts of the main loop are those for 16 tokens."""
+        loop, tokens = self.loop, self.token_bytes
+        return {
+            **self.needs.row(),
+            "threads": self.threads,
+            "shared_bytes": self.shared,
+            "thread_blocks": self.thread_blocks,
+            "main_loop": loop and {**loop.for_16_tokens(tokens), "issue_share": self.issue_share},
+        }
 
 
 def report(
     dtype: str, head_dim: int, layout: str, archs: Sequence[str] = ARCHS, kernels: Sequence[str] = KERNELS
-) -> Iterator[Resources]:
-    """The resources of each kernel on each architecture, in turn, but for kernels not made for such a cache."""
-    for kernel in kernels:
-        for arch in archs:
-            if built := catalogue.built_for(kernel, dtype, head_dim, layout, arch):
-                yield resources(kernel, built.constants, arch)
+) -> Iterator[KernelReport]:
+    """The report of each kernel on each architecture, in turn, but for kernels not made for such a cache."""
+    with_loops = _has_nvdisasm()
+    token_bytes = 2 * head_dim * ELEMENT_BYTES[dtype]
+
+    def inspect(kernel: str, arch: str) -> KernelReport | None:
+        built = catalogue.built_for(kernel, dtype, head_dim, layout, arch)
+        if built is None:
+            return None
+        needs = resources(kernel, built.constants, arch)
+        shared = needs.shared + built.shared_bytes
+        blocks = thread_blocks(arch, built.threads, needs.registers, shared)
+        loop = main_loop(disassemble(needs.cubin, kernel)) if with_loops else None
+        return KernelReport(needs, built.threads, shared, blocks, loop, token_bytes)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        wanted = [(kernel, arch) for kernel in kernels for arch in archs]
+        for found in pool.map(inspect, *zip(*wanted, strict=True)):
+            if found:
+                yield found
+
+
+def _has_nvdisasm() -> bool:
+    try:
+        return bool(find_nvdisasm())
+    except CompilerMissingError:
+        return False

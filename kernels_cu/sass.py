@@ -63,7 +63,7 @@ class Code:
 
 def disassemble(cubin: bytes, kernel: str) -> Code:
     """The code of ``kernel``. Raises CompilerMissingError without nvdisasm, CompileError if it has no such kernel."""
-    tool = _nvdisasm()
+    tool = find_nvdisasm()
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -93,8 +93,11 @@ def _functions(listing: str) -> Iterator[tuple[str, list[Instruction]]]:
 
 
 @cache
-def _nvdisasm() -> str:
-    """The tool's path: its wheel puts it beside NVIDIA's other tools, where no PATH leads."""
+def find_nvdisasm() -> str:
+    """The tool's path: its wheel puts it beside NVIDIA's other tools, where no PATH leads.
+
+    Raises CompilerMissingError if it is not there.
+    """
     package = importlib.util.find_spec("nvidia")
     for folder in (package.submodule_search_locations or []) if package else []:
         for path in sorted(Path(folder).glob("*/bin/nvdisasm")):

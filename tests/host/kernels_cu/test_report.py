@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from kernels_cu import CompilerMissingError, nvrtc
 from kernels_cu.__main__ import main
 from kernels_cu.report import KERNELS
+from kernels_cu.sass import find_nvdisasm
 
 
 def _need_nvrtc():
@@ -22,19 +23,63 @@ def _need_nvrtc():
         pytest.skip(str(error))
 
 
+def _need_nvdisasm():
+    try:
+        find_nvdisasm()
+    except CompilerMissingError as error:
+        pytest.skip(str(error))
+
+
 def _run(*arguments):
     return CliRunner().invoke(main, ["report", *arguments], env={"COLUMNS": "100"})
 
 
-def test_the_table_has_every_kernel_on_every_architecture():
+def test_the_table_has_every_kernel():
     version = _need_nvrtc()
-    done = subprocess.run([sys.executable, "-m", "kernels_cu", "report"], capture_output=True, text=True, check=True)
-    first, header, *rows = done.stdout.splitlines()
+    command = [sys.executable, "-m", "kernels_cu", "report", "--arch", "sm_90"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, header, *rows = done.stdout.split("\n\n")[0].splitlines()
     assert first.startswith(f"NVRTC {version}, bfloat16, head_dim 128, hnd; figures of the cubins, no device used")
-    assert header.split() == ["kernel", "arch", "registers", "spills", "stack", "shared", "parameters"]
-    assert [row.split()[:2] for row in rows] == [[kernel, arch] for kernel in KERNELS for arch in ("sm_80", "sm_90")]
-    assert all(re.search(r"\d+ +0 B +0 B +\d+ B +\d+, \d+ B", row) for row in rows)
+    assert header.split() == ["kernel", "arch", "registers", "spills", "stack", "shared", "blocks", "params"]
+    assert [row.split()[:2] for row in rows] == [[kernel, "sm_90"] for kernel in KERNELS]
+    assert all(re.fullmatch(r"\w+ +sm_90 +\d+ +0 +0 +\d+ +\d+ +\d+ *", row) for row in rows)
     assert max(map(len, done.stdout.splitlines())) <= 80
+    assert done.stderr == ""  # the compilers' progress is for a terminal
+
+
+def test_the_main_loop_of_decode_stands_below():
+    _need_nvrtc()
+    _need_nvdisasm()
+    done = _run("--arch", "sm_90", "--kernel", "paged_decode", "--kernel", "append_kv")
+    title, header, row = done.stdout.split("\n\n")[1].splitlines()
+    assert title == "instructions of the main loop for 16 tokens, and their part of the issue slots"
+    assert header.split() == [
+        "kernel",
+        "arch",
+        "all",
+        "copies",
+        "of",
+        "16",
+        "B",
+        "HMMA",
+        "LDSM",
+        "MOVM",
+        "BAR",
+        "issue",
+    ]
+    assert re.fullmatch(r"paged_decode +sm_90 +\d+ +16 +16 +16 +16 +2 +0 +1\d% *", row)
+
+
+def test_without_nvdisasm_the_other_figures_are_there(monkeypatch):
+    _need_nvrtc()
+
+    def not_there():
+        raise CompilerMissingError("not there")
+
+    monkeypatch.setattr("kernels_cu.report.find_nvdisasm", not_there)
+    (row,) = json.loads(_run("--json", "--arch", "sm_90", "--kernel", "paged_decode").stdout)["kernels"]
+    assert row["main_loop"] is None
+    assert row["thread_blocks"] == 2
 
 
 def test_json_is_one_object_with_the_parameter_table():
