@@ -53,7 +53,7 @@ class Exporter:
 
     The exporter holds the memory too: a chunk that the range decommits, moves or closes meanwhile stays as it was for
     those who attach, and comes free when the exporter and all of them are closed. It never goes to another owner, and
-    the budget of its supply no longer counts it.
+    the budget of its supply no longer counts it. While the range keeps a chunk, importers see all that it puts there.
 
     Raises ValueError for an access or a timeout that shares nothing, StateError for memory that was not made
     exportable, for a chunk that is not committed, and where there is nothing to share, SharingError where the system
