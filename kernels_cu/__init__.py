@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from . import launch as launch
 from . import reference as reference
+from . import reference_append as reference_append
 from . import reference_attention as reference_attention
 from . import reference_blocks as reference_blocks
 from . import reference_merge as reference_merge
@@ -22,6 +23,7 @@ from .host_run import HostRun as HostRun
 from .paged_kv import PagedKV as PagedKV
 from .plan import DecodePlan as DecodePlan
 from .plan import plan_decode as plan_decode
+from .rotary import Rotary as Rotary
 from .scoring import Scoring as Scoring
 from .target import HostTarget as HostTarget
 from .target import Target as Target

@@ -35,6 +35,16 @@ def _plain(threads: int, **constants: int | str) -> Recipe:
     return recipe
 
 
+def _moving(source: str, **constants: int | str) -> Recipe:
+    """Append and gather: between bfloat16 and a narrow cache, or within one type."""
+
+    def recipe(dtype: str, head_dim: int, layout: str, arch: str) -> Built:  # noqa: ARG001
+        other = "bfloat16" if dtype in NARROW else dtype
+        return Built({**constants_for(dtype, head_dim, layout), source: other, **constants}, 256)
+
+    return recipe
+
+
 def _decode(**options: int) -> Recipe:
     def recipe(dtype: str, head_dim: int, layout: str, arch: str) -> Built:
         build = decode_build(dtype, head_dim, layout, arch)
@@ -46,7 +56,9 @@ def _decode(**options: int) -> Recipe:
 
 
 KERNELS: Mapping[str, Recipe] = {
-    "append_kv": _plain(256),
+    "append_kv": _moving("SOURCE", ROTARY=0, WIDE=1),
+    "gather_kv": _moving("OUTPUT"),
+    "rotate_query": _moving("SOURCE", ROTARY=1),
     "paged_attention_simple": _plain(32),
     "paged_decode": _decode(BLOCK_SIZE=16),
     "contiguous_decode": _decode(),

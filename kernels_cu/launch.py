@@ -6,6 +6,8 @@ Each family has a file of its own in ``launches``; this is the list of them.
 from __future__ import annotations
 
 from .launches.append import append_kv as append_kv
+from .launches.append import gather_kv as gather_kv
+from .launches.append import rotate_query as rotate_query
 from .launches.attention_simple import paged_attention_simple as paged_attention_simple
 from .launches.blocks import copy_blocks as copy_blocks
 from .launches.blocks import fill_blocks as fill_blocks

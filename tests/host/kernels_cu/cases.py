@@ -8,9 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernels_cu import PagedKV, Scoring, launch, plan_decode, reference, reference_attention
+from kernels_cu import PagedKV, Scoring, launch, plan_decode, reference, reference_append, reference_attention
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+NARROW = {"e4m3": ml_dtypes.float8_e4m3fn, "int8": np.int8}
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 """Largest error over largest |V|."""
 LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 257, 1000)
@@ -21,7 +22,7 @@ NO_BLOCK = 1 << 30
 
 def empty_pools(layout: str, dtype: str, blocks: int, block_size: int, heads: int, head_dim: int) -> tuple[Any, Any]:
     """K and V of one layer, every bit of them set: NaN in each type."""
-    x = 16 // np.dtype(DTYPES[dtype]).itemsize
+    x = 16 // np.dtype(_type_of(dtype)).itemsize
     flat = {
         "hnd": (blocks, heads, block_size, head_dim),
         "nhd": (blocks, block_size, heads, head_dim),
@@ -31,8 +32,12 @@ def empty_pools(layout: str, dtype: str, blocks: int, block_size: int, heads: in
     return _all_bits_set(key, dtype), _all_bits_set(flat, dtype)
 
 
+def _type_of(dtype: str) -> Any:
+    return DTYPES.get(dtype) or NARROW[dtype]
+
+
 def _all_bits_set(shape: tuple[int, ...], dtype: str) -> Any:
-    pool = np.empty(shape, DTYPES[dtype])
+    pool = np.empty(shape, _type_of(dtype))
     pool.view(np.uint8)[...] = 0xFF
     return pool
 
@@ -75,6 +80,10 @@ class Case:
     array: Any = np.asarray
     blocks_apart: int = 0
     """Elements between the end of a block and the next one."""
+    query_dtype: str | None = None
+    """Of query, keys and values, where a narrow cache has another."""
+    scales: dict[str, Any] = field(default_factory=dict)
+    """key_scale and value_scale of a narrow cache."""
     rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +110,7 @@ class Case:
 
     def random(self, *shape: int) -> Any:
         """Normal values of the case's type."""
-        return self.rng.standard_normal(shape, np.float32).astype(DTYPES[self.dtype])
+        return self.rng.standard_normal(shape, np.float32).astype(DTYPES[self.query_dtype or self.dtype])
 
     @property
     def kv(self) -> PagedKV:
@@ -118,7 +127,8 @@ class Case:
     def append(self, target: Any) -> None:
         """Write all tokens into the pools with the kernel."""
         key, value = np.concatenate(self.keys), np.concatenate(self.values)
-        launch.append_kv(target, self.kv, self.array(key), self.array(value), self.array(self.slots()))
+        scales = {name: self.array(scale) for name, scale in self.scales.items()}
+        launch.append_kv(target, self.kv, self.array(key), self.array(value), self.array(self.slots()), **scales)
 
     def attend(self, target: Any, **options: Any) -> Any:
         """The kernel's output, as NumPy."""
@@ -151,6 +161,7 @@ class Case:
                 np.full((plan.partials, plan.heads), np.nan, np.float32),
             )
         )
+        scoring = {**scoring, **self.scales}
         scoring = {name: self.array(x) if isinstance(x, np.ndarray) else x for name, x in scoring.items()}
         launch.paged_decode(
             target,
@@ -167,11 +178,22 @@ class Case:
         )
         return tuple(array if isinstance(array, np.ndarray) else array.get() for array in (out, lse))
 
+    def cached(self, b: int) -> tuple[Any, Any]:
+        """K and V of a sequence as the cache holds them, rounded if it is narrow."""
+        if not self.scales:
+            return self.keys[b], self.values[b]
+        pairs = zip((self.keys[b], self.values[b]), self.scales.values(), strict=True)
+        key, value = (
+            reference_append.dequantised(reference_append.quantised(rows, self.dtype, scale), scale)
+            for rows, scale in pairs
+        )
+        return key, value
+
     def wanted(self, **options: Any) -> tuple[Any, Any]:
         """Output and LSE in float64, from the values as they are in the cache."""
         rows = [
-            reference_attention.attention(self.query[b : b + 1], key, value, **options)
-            for b, (key, value) in enumerate(zip(self.keys, self.values, strict=True))
+            reference_attention.attention(self.query[b : b + 1], *self.cached(b), **options)
+            for b in range(len(self.lengths))
         ]
         return np.concatenate([out for out, _ in rows]), np.concatenate([lse for _, lse in rows])
 
@@ -182,13 +204,13 @@ class Case:
         output; a step of bfloat16 is 8 times as large. The LSE is summed in float32 from exact products.
         """
         out, lse = self.wanted(**options)
-        largest = max(abs(value.astype(np.float64)).max(initial=0) for value in self.values)
+        largest = max(abs(self.cached(b)[1].astype(np.float64)).max(initial=0) for b in range(len(self.lengths)))
         steps = {"float16": 1, "bfloat16": 8}[str(self.query.dtype)]
         error = abs(found[0].astype(np.float64) - out).max(initial=0)
         assert error <= steps * (2**-10 * largest + 1e-3), error
         finite = np.isfinite(lse)
         assert (np.isneginf(found[1]) == ~finite).all()
-        assert np.allclose(found[1][finite], lse[finite], rtol=1e-5, atol=1e-5)
+        assert np.allclose(found[1][finite], lse[finite], rtol=1e-5, atol=2e-5)
 
     def error(self, out: Any, scale: float | None = None) -> float:
         """Largest difference from the float64 reference, over the largest |V|; infinite if anything is not a number."""

@@ -10,16 +10,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernels_cu import PagedKV, launch
+from kernels_cu import PagedKV, Rotary, launch
 from kernels_cu.blocks import Blocks
 from kernels_cu.plan import plan_decode
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+NARROW = {"e4m3": ml_dtypes.float8_e4m3fn, "int8": np.int8}
 
 
 def pool(dtype: str = "float16", layout: str = "hnd", head_dim: int = 128, block_size: int = 16) -> PagedKV:
     """A pool of two KV heads at no address in particular."""
-    row = 16 // np.dtype(DTYPES[dtype]).itemsize if layout == "vllm" else head_dim
+    row = 16 // np.dtype({**DTYPES, **NARROW}[dtype]).itemsize if layout == "vllm" else head_dim
     head, slot = (head_dim, 2 * head_dim) if layout == "nhd" else (block_size * head_dim, row)
     return PagedKV(1 << 40, 1 << 41, dtype, layout, block_size, 2, head_dim, 2 * block_size * head_dim, head, slot)
 
@@ -30,6 +31,28 @@ def _row(kv: PagedKV, heads: int = 2) -> Any:
 
 def append_kv(target: Any, move: Any, kv: PagedKV) -> None:
     launch.append_kv(target, kv, move(_row(kv)), move(_row(kv)), move(np.zeros(1, np.int64)))
+
+
+def narrow_append_kv(target: Any, move: Any, kv: PagedKV) -> None:
+    narrow = pool("e4m3", "nhd", kv.head_dim // 16 * 16 or 16)
+    row = move(np.zeros((1, 2, narrow.head_dim), DTYPES[kv.dtype]))
+    scales = {name: move(np.ones(2, np.float32)) for name in ("key_scale", "value_scale")}
+    launch.append_kv(target, narrow, row, row, move(np.zeros(1, np.int64)), **scales)
+    launch.gather_kv(target, narrow, move(np.zeros(1, np.int64)), row, row, **scales)
+
+
+def turned_append_kv(target: Any, move: Any, kv: PagedKV) -> None:
+    if kv.head_dim < 16:
+        return  # nothing to turn
+    for style in ("halves", "pairs"):
+        rotary = Rotary(move(np.zeros((1, 16), np.float32)), move(np.zeros(1, np.int32)), style)
+        rows = [move(_row(kv)) for _ in range(3)]
+        launch.append_kv(target, kv, *rows[:2], move(np.zeros(1, np.int64)), rotary=rotary)
+        launch.rotate_query(target, rows[0], rotary, rows[2])
+
+
+def gather_kv(target: Any, move: Any, kv: PagedKV) -> None:
+    launch.gather_kv(target, kv, move(np.zeros(1, np.int64)), move(_row(kv)), move(_row(kv)))
 
 
 def paged_attention_simple(target: Any, move: Any, kv: PagedKV) -> None:
@@ -98,7 +121,15 @@ def tlb_probe(target: Any, move: Any) -> None:
     launch.tlb_probe(target, 1 << 40, 0, 1, move(np.zeros(1, np.int64)))
 
 
-ON_A_POOL = (append_kv, paged_attention_simple, merge_states, decode_merge)
+ON_A_POOL = (
+    append_kv,
+    narrow_append_kv,
+    turned_append_kv,
+    gather_kv,
+    paged_attention_simple,
+    merge_states,
+    decode_merge,
+)
 """Samples that take a pool: any type, head_dim and layout."""
 FAST = (paged_decode, contiguous_decode)
 """Samples that take a pool of float16 or bfloat16, hnd or nhd, with head_dim 64, 128 or 256."""

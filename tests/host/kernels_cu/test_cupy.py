@@ -16,7 +16,7 @@ from kernels_cu.errors import KernelFault
 from kernels_cu.parameters import Parameter
 from kernels_cu.source import PACKAGE, gpu_source
 
-CONSTANTS = constants_for("float16", 64, "hnd")
+CONSTANTS = {**constants_for("float16", 64, "hnd"), "SOURCE": "float16", "ROTARY": 0, "WIDE": 1}
 
 
 class CompileException(Exception):  # noqa: N818 - CuPy's name
@@ -89,7 +89,7 @@ def cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(loader, "_loaded", {})
     pool = [8] * 5 + [4] * 2
-    sizes = {"append_kv": [*pool] + [8] * 5, "paged_attention_simple": [*pool] + [8] * 7 + [4] * 2}
+    sizes = {"append_kv": [*pool] + [8] * 9 + [4] * 2, "paged_attention_simple": [*pool] + [8] * 7 + [4] * 2}
 
     def table(pointer):
         assert pointer == 0xABC
@@ -122,12 +122,13 @@ def test_the_source_is_one_text_and_the_options_a_tuple(cupy):
     key = DeviceArray(64, np.zeros((5, 2, 64), np.float16))
     launch.append_kv(GpuTarget(), _pool(), key, key, DeviceArray(32, np.zeros(5, np.int64)))
     ((code, options),) = cupy.modules
-    assert options == ("-DELEMENT=float16", "-DHEAD_DIM=64", "-DLAYOUT_VLLM=0")
+    shape = ("-DELEMENT=float16", "-DHEAD_DIM=64", "-DLAYOUT_VLLM=0")
+    assert options == (*shape, "-DROTARY=0", "-DSOURCE=float16", "-DWIDE=1")
     assert "struct PagedKV" in code
     assert "asm(" in code
     assert "#include" not in code
     ((grid, block, _, _, stream),) = cupy.kernels["append_kv"].calls
-    assert (grid, block, stream) == ((5, 1, 1), (128, 1, 1), 0)
+    assert (grid, block, stream) == ((5, 1, 1), (32, 1, 1), 0)
 
 
 def test_nothing_of_cupy_is_touched_before_the_target_runs_the_launch(cupy):
@@ -146,7 +147,7 @@ def test_nothing_of_cupy_is_touched_before_the_target_runs_the_launch(cupy):
 
 def test_the_arguments_are_checked_against_the_drivers_table(cupy):
     cupy._function("append_kv")
-    with pytest.raises(LaunchError, match="append_kv has 12 parameters, but 1 arguments"):
+    with pytest.raises(LaunchError, match="append_kv has 18 parameters, but 1 arguments"):
         launch_checked(
             GpuTarget(), "append_kv", CONSTANTS, (1, 1, 1), (32, 1, 1), [np.uint64(0)], stream=0, keepalive=None
         )
@@ -230,7 +231,7 @@ def test_an_old_driver_leaves_the_table_of_the_cubin(cupy, monkeypatch):
     monkeypatch.setattr("kernels_cu.cupy_kernel._driver_parameters", lambda _: None)
     cupy._function("append_kv")
     table = CupyKernel(PACKAGE / "append_kv.cu", CONSTANTS, "sm_90").parameters
-    assert [p.size for p in table] == [8] * 5 + [4] * 2 + [8] * 5
+    assert [p.size for p in table] == [8] * 5 + [4] * 2 + [8] * 9 + [4] * 2
 
 
 def test_cupy_itself_takes_the_text_and_the_options():

@@ -52,6 +52,74 @@ def test_agrees_with_float64_in_every_shape(target, cases, dtype, head_dim, bloc
             case.check(case.decode(target, shares=shares))
 
 
+def _narrow(cases, dtype, query, scales, **shape):
+    """A case with a cache of e4m3 or int8, whose scales let its values use the range of the type."""
+    step = {"e4m3": 0.03, "int8": 0.04}[dtype]
+    rng = np.random.default_rng(scales)
+    by = {name: (step * rng.uniform(0.7, 1.4, scales)).astype(np.float32) for name in ("key_scale", "value_scale")}
+    return cases.Case(dtype, query_dtype=query, scales=by, **shape)
+
+
+NARROW = [
+    ("e4m3", "float16", 128, 16, 4, 1),
+    ("e4m3", "bfloat16", 64, 8, 1, 2),
+    ("int8", "bfloat16", 128, 32, 8, 2),
+    ("int8", "float16", 256, 16, 3, 1),
+]
+
+
+@pytest.mark.parametrize(("dtype", "query", "head_dim", "block_size", "group", "scales"), NARROW)
+def test_narrow_caches_agree_with_float64_of_what_they_hold(
+    target, cases, dtype, query, head_dim, block_size, group, scales
+):
+    shape = {"head_dim": head_dim, "block_size": block_size, "group": group, "lengths": LENGTHS}
+    case = _narrow(cases, dtype, query, scales, **shape)
+    case.append(target)
+    case.check(case.decode(target, shares=5))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("block_size", [1, 8, 16, 48, 256])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize(("dtype", "query"), [(c, q) for c in ("e4m3", "int8") for q in ("float16", "bfloat16")])
+def test_narrow_caches_agree_in_every_shape(target, cases, dtype, query, head_dim, block_size):
+    for layout, group, scales in itertools.product(("hnd", "nhd"), (1, 4, 8, 12), (1, 2)):
+        shape = {"head_dim": head_dim, "block_size": block_size, "group": group, "lengths": (2011, 0, 16, 333)}
+        case = _narrow(cases, dtype, query, scales, layout=layout, **shape)
+        case.append(target)
+        case.check(case.decode(target, shares=7))
+
+
+@pytest.mark.parametrize("byte", [0x7F, 0xFF])
+def test_a_nan_byte_in_a_slot_without_a_token_never_reaches_the_result(target, cases, byte):
+    outs = []
+    for fill in (0, byte):
+        case = _narrow(cases, "e4m3", "float16", 1, head_dim=64, group=2, lengths=(5, 17, 70))
+        case.key_pool.view(np.uint8)[...] = fill
+        case.value_pool.view(np.uint8)[...] = fill
+        case.append(target)
+        outs.append(case.decode(target, shares=3))
+        assert np.isfinite(outs[-1][0]).all()
+    assert (outs[0][0] == outs[1][0]).all()
+    assert (outs[0][1] == outs[1][1]).all()
+
+
+def test_every_e4m3_number_is_read_as_it_is(target, cases):
+    """One token whose V has every finite e4m3: attention over it is V itself, and a query of ones finds K's sum."""
+    import ml_dtypes
+
+    every = np.arange(256, dtype=np.uint8)
+    finite = np.where((every & 0x7F) == 0x7F, 0, every).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    case = cases.Case("e4m3", head_dim=256, kv_heads=1, lengths=(1,), query_dtype="float16")
+    case.scales = {"key_scale": np.ones(1, np.float32), "value_scale": np.ones(1, np.float32)}
+    case.keys = case.values = [finite.reshape(1, 1, 256)]
+    case.query = np.random.default_rng(3).permutation(256).reshape(1, 1, 256).astype(np.float16) / 256
+    case.append(target)
+    out, lse = case.decode(target)
+    assert (out[0, 0] == finite).all()
+    assert np.allclose(lse[0, 0], case.wanted()[1], rtol=1e-6)
+
+
 def test_agrees_at_every_length_up_to_three_turns(target, cases):
     case = cases.Case("float16", head_dim=64, group=2, kv_heads=1, lengths=tuple(range(200)))
     case.append(target)

@@ -22,7 +22,12 @@ from kernels_cu.source import PACKAGE, gpu_source
 
 DTYPES = ("float32", "float16", "bfloat16")
 GPUS = ("sm_80", "sm_90", "sm_100")
-POOLS = (("float32", 128, "hnd"), ("float16", 8, "vllm"), ("float16", 128, "nhd"), ("bfloat16", 128, "vllm"))
+POOLS = {
+    "sm_80": (("float32", 8, "vllm"), ("bfloat16", 128, "hnd")),
+    "sm_90": (("float32", 128, "hnd"), ("float16", 64, "vllm")),
+    "sm_100": (("bfloat16", 128, "vllm"),),
+}
+"""Every type and layout on some GPU; all of them on all in the exhaustive test."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,10 +96,10 @@ def _sound(kernel):
 @pytest.mark.parametrize("arch", GPUS)
 def test_no_spills_and_the_parameters_that_launch_passes(samples, compiled, arch):
     """A launch itself compares its arguments with the cubin's table: a mismatch is an error here."""
-    for sample, (dtype, head_dim, layout) in itertools.product(samples.ON_A_POOL, POOLS):
+    for sample, (dtype, head_dim, layout) in itertools.product(samples.ON_A_POOL, POOLS[arch]):
         sample(GpuTarget(arch), DeviceArray, samples.pool(dtype, layout, head_dim))
-    for sample, head_dim in itertools.product(samples.FAST, (64, 128)):
-        sample(GpuTarget(arch), DeviceArray, samples.pool("bfloat16", "hnd", head_dim))
+    for sample in samples.FAST:
+        sample(GpuTarget(arch), DeviceArray, samples.pool("bfloat16", "hnd", 128))
     for sample in samples.ON_BLOCKS:
         sample(GpuTarget(arch), DeviceArray)
     for kernel in compiled.values():
@@ -111,6 +116,15 @@ def test_the_same_for_every_head_dim(samples, compiled, head_dim):
         _sound(kernel)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_the_same_for_every_fast_kernel(samples, compiled, head_dim):
+    for sample, dtype, layout, arch in itertools.product(samples.FAST, DTYPES[1:], ("hnd", "nhd"), GPUS):
+        sample(GpuTarget(arch), DeviceArray, samples.pool(dtype, layout, head_dim))
+    for kernel in compiled.values():
+        assert (kernel.resources.spills, kernel.resources.stack) == (0, 0), kernel.resources
+
+
 def test_the_reports_set_is_every_kernel_of_the_package():
     assert {f"{kernel}.cu" for kernel in KERNELS} == {path.name for path in PACKAGE.glob("*.cu")}
 
@@ -118,7 +132,10 @@ def test_the_reports_set_is_every_kernel_of_the_package():
 @pytest.mark.parametrize("kernel", ["append_kv", "paged_attention_simple"])
 def test_shared_memory_is_what_the_source_declares(kernel):
     declared = {"append_kv": 0, "paged_attention_simple": 4 * 128 + 4 * 32 + 8 * 32}
-    assert resources(kernel, constants_for("float16", 128, "hnd"), "sm_90").shared == declared[kernel]
+    assert (
+        resources(kernel, built_for(kernel, "float16", 128, "hnd", "sm_90").constants, "sm_90").shared
+        == declared[kernel]
+    )
 
 
 def test_k_is_read_in_pieces_of_16_bytes():
