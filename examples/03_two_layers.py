@@ -48,6 +48,7 @@ def main() -> None:
 
         committed = pool.committed
         sequences.pop("B").free()
+        pool.collect(wait=True)  # free does not wait for work that may use the row
         print("2. B has ended; the row that only B lived in is unmapped")
         picture(pool, sequences)
         assert pool.committed == committed - layout.row_bytes
@@ -71,6 +72,7 @@ def main() -> None:
         pool.check()
         for found in sequences.values():
             found.free()
+        pool.collect(wait=True)
         assert pool.committed == 0, "an empty pool keeps no memory"
 
     assert device.memory_info().free == before, "physical memory was left behind"

@@ -8,6 +8,7 @@ from . import sharing
 from .address_range import AddressRange, Mapping
 from .chunk_map import Run
 from .chunk_supply import ChunkSupply
+from .chunked_range import ChunkedRange
 from .device import Device, MemoryInfo
 from .driver import Access, Driver
 from .errors import (
@@ -39,6 +40,7 @@ __all__ = [
     "AlignmentError",
     "Block",
     "ChunkSupply",
+    "ChunkedRange",
     "ClosedError",
     "Device",
     "Driver",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -55,6 +56,7 @@ class AddressRange:
         self.device = device
         self.size = round_up(parse_size(size), device.granularity)
         self._mappings: dict[int, Mapping] = {}
+        self.peers: dict[int, Access] = {}  # what other devices may do with everything that is mapped here
         self._base = 0
         self._base = device.driver.reserve(self.size, alignment)
         self._finalizer = weakref.finalize(self, _free, device, self._base, self.size, self._mappings)
@@ -111,18 +113,42 @@ class AddressRange:
             for mapping in mappings:
                 del self._mappings[mapping.offset]
 
-    def set_access(self, mappings: Sequence[Mapping], access: Access) -> None:
+    def set_access(self, mappings: Sequence[Mapping], access: Access, *, peers: bool = True) -> None:
         """Set what this device may do with adjacent mappings, given in the order of their addresses, in one call.
 
+        The same call gives other devices what ``grant`` said, unless ``peers`` is False.
         Raises StateError for a mapping that is not in this range, or does not follow the one before it.
         """
         self._check_run(mappings)
         if mappings:
             start = mappings[0].offset
             size = mappings[-1].stop - start
-            self.device.driver.set_access(self.base + start, size, ((self.device.ordinal, access),))
+            grants = ((self.device.ordinal, access), *(self.peers.items() if peers else ()))
+            self.device.driver.set_access(self.base + start, size, grants)
             for mapping in mappings:
                 mapping.access = access
+
+    def grant(self, device: int, access: Access) -> None:
+        """Set what another device, by its ordinal, may do with all that is mapped and all that will be.
+
+        One call a contiguous run. All or nothing.
+        """
+        before = self.peers.get(device, Access.NONE)
+        with contextlib.ExitStack() as undo:
+            done: list[Sequence[Mapping]] = []
+            undo.callback(self._grant_runs, done, device, before)
+            for run in adjacent(self.mappings()):
+                self._grant_runs([run], device, access)
+                done.append(run)
+            undo.pop_all()
+        self.peers.pop(device, None)
+        if access:
+            self.peers[device] = access
+
+    def _grant_runs(self, runs: Sequence[Sequence[Mapping]], device: int, access: Access) -> None:
+        for run in runs:
+            start = run[0].offset
+            self.device.driver.set_access(self.base + start, run[-1].stop - start, ((device, access),))
 
     def _check_run(self, mappings: Sequence[Mapping]) -> None:
         """Refuse what the driver, which sees only an address and a size, would take for other mappings."""

@@ -53,14 +53,15 @@ class ChunkMap:
                 found.append(Run(mapping.offset, mapping.stop, mapping.access))
         return found
 
-    def access_over(self, start: int, stop: int) -> Access:
-        """The least access of the chunks under bytes ``start`` to ``stop``; RangeError where one is missing."""
-        found = Access.READWRITE
+    def access_over(self, start: int, stop: int, device: int) -> Access:
+        """The least access of ``device`` under bytes ``start`` to ``stop``; RangeError where a chunk lacks."""
+        own = device == self.device.ordinal
+        found = Access.READWRITE if own else self.addresses.peers.get(device, Access.NONE)
         for chunk in range(start // self.chunk_size, -(-stop // self.chunk_size)):
             mapping = self.mappings.get(chunk)
             if mapping is None:
                 raise RangeError(f"bytes {start} to {stop} of {self.name}: chunk {chunk} is not committed; grow first")
-            found = min(found, mapping.access)
+            found = min(found, mapping.access) if own else found
         return found
 
     def commit(self, wanted: Sequence[int]) -> None:
@@ -168,9 +169,9 @@ class ChunkMap:
         """Set the range's access; bytes that another owner left behind are zeroed first."""
         foreign = [mapping for mapping in run if mapping.memory.last_owner not in (0, self._owner)]
         if foreign:
-            self.addresses.set_access(run, Access.READWRITE)
+            self.addresses.set_access(run, Access.READWRITE, peers=False)
             self._zero(foreign)
-        if not foreign or self.access != Access.READWRITE:
+        if not foreign or self.access != Access.READWRITE or self.addresses.peers:
             self.addresses.set_access(run, self.access)
         for mapping in run:
             mapping.memory.last_owner = self._owner

@@ -1,129 +1,27 @@
-"""GrowableRange: a reserved span of addresses whose physical memory comes and goes in chunks. The heart of vmm.
-
-``commit`` and ``decommit`` take any set of chunk indices; ``grow``, ``shrink`` and ``resize`` move one front. Each is
-all-or-nothing: it looks first, then changes, and any failure leaves handles, mappings and counts as they were.
-"""
+"""GrowableRange: a chunked range with a front. Its first ``size`` bytes are committed; grow and shrink move that."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import threading
-import warnings
-import weakref
-from collections.abc import Iterable, Iterator
-from typing import Any, SupportsIndex
+from collections.abc import Iterable
+from typing import Any
 
-from .address_range import AddressRange, Mapping
-from .chunk_map import ChunkMap, Run
-from .chunk_supply import ChunkSupply
+from .chunked_range import ChunkedRange
 from .device import Device
-from .driver import Access
-from .errors import ClosedError, RangeError, StateError
+from .errors import RangeError, StateError
 from .fence import After
-from .pins import Pin, Pins
-from .sizes import Size, format_size, parse_size, parse_span, round_up
-from .views import Shape, View, Views, describe_array, make_array
-
-_numbers = itertools.count(1)
+from .sizes import Size, format_size, parse_size
 
 
-class GrowableRange:
-    """``reserve`` bytes of addresses on ``device``, committed in chunks from ``supply`` (by default one of its own).
+class GrowableRange(ChunkedRange):
+    """``reserve`` bytes of addresses on ``device`` of which the first ``size`` are committed; as ``ChunkedRange``.
 
-    ``base`` never moves. ``access`` ("rw", "r" or "none") is what a committed chunk gets. A range belongs to one thread
-    at a time. Offsets are bytes from ``base``; chunk i covers ``[i * chunk_size, (i + 1) * chunk_size)``.
-
-    Raises OutOfMemoryError when the addresses are not to be had, AlignmentError for a chunk that is no multiple of the
-    granularity; each method names its own errors.
+    ``size`` is in bytes and starts at 0. Chunks beyond the front may be committed and decommitted by index too.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        reserve: Size,
-        *,
-        chunk: Size | None = None,
-        supply: ChunkSupply | None = None,
-        access: str | Access = "rw",
-        name: str | None = None,
-    ) -> None:
-        if supply is not None and chunk is not None:
-            raise ValueError(f"chunk={chunk!r} is the supply's to choose; give one of chunk and supply")
-        self.device = device
-        self.name = name or f"range {next(_numbers)}"
-        self._own_supply = supply is None
-        self.supply = supply or ChunkSupply(device, chunk)
-        self.chunk_size = self.supply.chunk_size
-        first_access = Access.of(access)
-        addresses = AddressRange(device, round_up(parse_size(reserve, name="reserve"), self.chunk_size))
-        self.base, self.reserved = addresses.base, addresses.size
+    def __init__(self, device: Device, reserve: Size, **options: Any) -> None:
+        super().__init__(device, reserve, **options)
         self.size = 0
-        self._chunks = ChunkMap(addresses, self.supply, first_access, self.name)
-        self._mappings = self._chunks.mappings
-        self._pins, self._views = Pins(), Views()
-        self._busy = threading.Lock()
-        self._finalizer = weakref.finalize(self, _drop, self._chunks)
-        device.driver.ranges.add(self)  # errors about an address name the range and the chunk
-
-    def __repr__(self) -> str:
-        state = f"{format_size(self.committed)} committed" if self._finalizer.alive else "closed"
-        return f"GrowableRange({self.name!r}, {self.base:#x}, {format_size(self.reserved)} reserved, {state})"
-
-    def __enter__(self) -> GrowableRange:
-        return self
-
-    def __exit__(self, kind: object, *exc: object) -> None:
-        if kind is not None and len(self._views):
-            return  # an error is on its way and its frames hold arrays: the finalizer closes when they are gone
-        self.close()
-
-    # -- questions ----------------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """Whether ``close`` has given everything back."""
-        return not self._finalizer.alive
-
-    @property
-    def committed(self) -> int:
-        """Bytes of physical memory that are mapped here, ``retiring`` included."""
-        return (len(self._mappings) + len(self._chunks.leaving)) * self.chunk_size
-
-    @property
-    def retiring(self) -> int:
-        """Bytes that were decommitted, and stay mapped until the work that may use them is done."""
-        return len(self._chunks.leaving) * self.chunk_size
-
-    @property
-    def chunk_count(self) -> int:
-        """How many chunks the reservation has room for."""
-        return self.reserved // self.chunk_size
-
-    def is_committed(self, chunk: int) -> bool:
-        """Whether chunk ``chunk`` has physical memory."""
-        return chunk in self._mappings
-
-    def is_retiring(self, chunk: int) -> bool:
-        """Whether chunk ``chunk`` was decommitted and is still mapped."""
-        return chunk in self._chunks.leaving
-
-    def committed_chunks(self) -> list[int]:
-        """The indices of the committed chunks, ascending."""
-        return sorted(self._mappings)
-
-    def mapping(self, chunk: int) -> Mapping:
-        """The mapping of a committed chunk. Raises StateError where nothing is committed."""
-        found = self._mappings.get(chunk)
-        if found is None:
-            raise StateError(f"chunk {chunk} of {self.name} is not committed")
-        return found
-
-    def runs(self) -> list[Run]:
-        """The committed spans in order, cut where the access changes."""
-        return self._chunks.runs()
-
-    # -- a front that moves -------------------------------------------------------------------------------------
 
     def grow(self, by: Size) -> None:
         """Make the front ``by`` bytes larger, committing the chunks it enters. See ``resize``."""
@@ -162,169 +60,15 @@ class GrowableRange:
             undo.pop_all()
         self.size = total
 
-    # -- chunks -------------------------------------------------------------------------------------------------
-
-    def commit(self, chunks: Iterable[int]) -> None:
-        """Give physical memory to ``chunks``: create or reuse and map each, set access once a contiguous run.
-
-        Raises RangeError for an index outside the reservation, StateError for one that is committed already,
-        OutOfMemoryError when chunks run out; the error says at which chunk, and nothing has changed.
-        """
-        with self._alone():
-            wanted = self._check_new(chunks)
-            if wanted:
-                self._chunks.commit(wanted)
-
-    def decommit(self, chunks: Iterable[int], *, after: After = None) -> None:
-        """Take the memory of ``chunks`` away when the work that may use it is done; never waits for it.
-
-        ``after`` names that work: a stream or an event of CuPy, cuda.core, PyTorch or the bindings, a stream's handle,
-        or a list of them. None is all work queued on the device so far, whatever its stream; while a stream captures a
-        graph, name the streams. Without such work the chunks are unmapped at once, each run in one call. Else they are
-        ``retiring``: gone for the caller, mapped for the work, and unmapped by a later ``collect``, which every commit
-        and decommit on the device calls too. A chunk that is committed again before stays as it is: order new work
-        after the old.
-
-        Raises StateError for a chunk that is not committed, viewed by a live array, pinned, or inside the front that
-        ``grow`` made, TypeError for an ``after`` that is neither stream nor event; nothing has changed then.
-        """
-        with self._alone():
-            leaving = self._check_leaving(chunks)
-            if leaving:
-                self.device.retirement.collect()
-                self._chunks.decommit(leaving, self.device.fence(after))
-
-    def collect(self, *, wait: bool = False) -> int:
-        """Unmap what retires here and is used by no work any more; with ``wait``, wait until that is all of it.
-
-        Returns the bytes given back.
-        """
-        self._check_open()
-        return self.device.retirement.collect(self._chunks, wait=wait)
-
-    def protect(self, start: Size, stop: Size, access: str | Access) -> None:
-        """Set the access of the committed chunks from ``start`` to ``stop`` (offsets, multiples of the chunk).
-
-        Raises AlignmentError, RangeError, or StateError where a chunk is not committed or a live array needs more.
-        """
-        wanted = Access.of(access)
-        with self._alone():
-            span = parse_span(start, stop, self.chunk_size, self.reserved)
-            if wanted < Access.READWRITE:
-                self._views.refuse([span], f"set access to {wanted.name}", only_writable=wanted == Access.READ)
-            chunks = range(span[0] // self.chunk_size, span[1] // self.chunk_size)
-            for chunk in chunks:
-                self.mapping(chunk)
-            self._chunks.protect(chunks, wanted)
-
-    def remap(self, chunk: int) -> Mapping:
-        """Move the bytes of ``chunk`` to other physical memory at the same address, and return the new mapping.
-
-        Raises StateError when the chunk is not committed, not readable, or pinned, OutOfMemoryError when there is no
-        chunk to move to; nothing has changed then.
-        """
-        with self._alone():
-            old = self.mapping(chunk)
-            self._pins.refuse([(old.offset, old.stop)], "move")
-            if old.access == Access.NONE:
-                raise StateError(f"chunk {chunk} of {self.name} cannot be read; protect() it as 'r' or 'rw' first")
-            return self._chunks.move(chunk)
-
-    # -- what relies on the memory ------------------------------------------------------------------------------
-
-    def array(self, dtype: Any, shape: Shape, offset: SupportsIndex = 0, *, limit: int | None = None) -> Any:
-        """An array on committed memory, without a copy: CuPy's on a GPU, NumPy's on the host driver.
-
-        ``offset`` is in bytes; the array must end at or before ``limit``. The array keeps the range alive, and its
-        chunks cannot be decommitted while it lives.
-        Raises RangeError for bytes that are not committed and StateError for memory that cannot be read.
-        """
-        self._check_open()
-        kind, extents, start, size = describe_array(dtype, shape, offset)
-        if limit is not None and start + size > limit:
-            raise RangeError(f"array {kind}{list(extents)} needs {size} bytes; there are {limit - start}")
-        access = self._chunks.access_over(start, start + size)
-        if access == Access.NONE:
-            raise StateError(f"bytes {start} to {start + size} of {self.name} cannot be read; protect() them first")
-        text = f"{kind}{list(extents)} at offset {start} of {self.name}"
-        view = View(self, self.base + start, start, size, writable=access == Access.READWRITE, text=text)
-        made = make_array(self.device, view, kind, extents)
-        self._views.add(view)
-        return made
-
-    def check_unused(self, start: int, stop: int, action: str) -> None:
-        """Raise StateError, saying what ``action`` was refused, if an array views or a pin holds these bytes."""
-        self._pins.refuse([(start, stop)], action)
-        self._views.refuse([(start, stop)], action)
-
-    def pin(self, start: Size, stop: Size, reason: str) -> Pin:
-        """Refuse to unmap or move the bytes from ``start`` to ``stop`` until the pin is closed."""
-        return self._pins.add(*parse_span(start, stop, 1, self.reserved), reason)
-
     def close(self) -> None:
-        """Unmap everything, return the chunks and free the addresses. Closing twice does nothing.
-
-        Raises StateError while an array still views the range or a pin holds it.
-        """
-        if not self._finalizer.alive:
-            return
-        with self._alone():
-            everything = [(0, self.reserved)]
-            self._pins.refuse(everything, f"close {self.name}, which has")
-            self._views.refuse(everything, f"close {self.name}, which has")
-            self.device.synchronize()
-            self._finalizer.detach()
-            self.size = 0
-            self._chunks.close()
-            if self._own_supply:
-                self.supply.close()
-
-    # -- steps --------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One change at a time, on an open range."""
-        if not self._busy.acquire(blocking=False):
-            raise StateError(f"{self.name} is being changed by another thread; a range belongs to one thread at a time")
-        try:
-            self._check_open()
-            yield
-        finally:
-            self._busy.release()
-
-    def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise ClosedError(f"{self.name} is closed; make a new range")
-
-    def _check_new(self, chunks: Iterable[int]) -> list[int]:
-        wanted = sorted(set(chunks))
-        if wanted and not 0 <= wanted[0] <= wanted[-1] < self.chunk_count:
-            wrong = wanted[0] if wanted[0] < 0 else wanted[-1]
-            raise RangeError(f"chunk {wrong} is outside {self.name}, which has chunks 0 to {self.chunk_count - 1}")
-        taken = self._mappings.keys() & set(wanted) if self._mappings else ()
-        if taken:
-            raise StateError(f"chunk {min(taken)} of {self.name} is committed already")
-        return wanted
+        """As ``ChunkedRange.close``; the front is at 0 then."""
+        super().close()
+        self.size = 0
 
     def _check_leaving(self, chunks: Iterable[int]) -> list[int]:
-        leaving = sorted(set(chunks))
-        for chunk in leaving:
-            self.mapping(chunk)
+        leaving = super()._check_leaving(chunks)
         if leaving and leaving[0] * self.chunk_size < self.size:
             raise StateError(
                 f"chunk {leaving[0]} of {self.name} lies in the {self.size} bytes that grow() made; shrink()"
             )
-        if self._pins or self._views:
-            spans = [(chunk * self.chunk_size, (chunk + 1) * self.chunk_size) for chunk in leaving]
-            self._pins.refuse(spans, "decommit")
-            self._views.refuse(spans, "decommit")
         return leaving
-
-
-def _drop(chunks: ChunkMap) -> None:
-    """Give everything back when a range was dropped without close, and say so."""
-    try:
-        chunks.device.synchronize()
-    finally:
-        chunks.close()
-    warnings.warn(f"{chunks.name} was never closed", ResourceWarning, stacklevel=2)

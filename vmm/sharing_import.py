@@ -97,7 +97,8 @@ class SharedRange:
             if chunk not in self._mappings:
                 raise RangeError(f"bytes {start} to {start + size} of {self.name}: chunk {chunk} is not shared")
         text = f"{kind}{list(extents)} at offset {start} of {self.name}"
-        view = View(self, self.base + start, start, size, writable=self.access == Access.READWRITE, text=text)
+        writable = self.access == Access.READWRITE
+        view = View(self, self.base + start, start, size, device=self.device.ordinal, writable=writable, text=text)
         made = make_array(self.device, view, kind, extents)
         self._views.add(view)
         return made

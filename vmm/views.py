@@ -22,10 +22,12 @@ Shape = SupportsIndex | Sequence[SupportsIndex]
 class View:
     """What an array keeps alive: its extent, and through ``keep`` the memory's owner. It dies with the last array."""
 
-    __slots__ = ("__weakref__", "address", "keep", "size", "start", "stop", "text", "writable")
+    __slots__ = ("__weakref__", "address", "device", "keep", "size", "start", "stop", "text", "writable")
 
-    def __init__(self, keep: object, address: int, start: int, size: int, *, writable: bool, text: str) -> None:
-        self.keep, self.address, self.size = keep, address, size
+    def __init__(
+        self, keep: object, address: int, start: int, size: int, *, device: int, writable: bool, text: str
+    ) -> None:
+        self.keep, self.address, self.size, self.device = keep, address, size, device
         self.start, self.stop = start, start + size
         self.writable, self.text = writable, text
 
@@ -59,12 +61,14 @@ class Views:
             if any(start < view.stop and view.start < stop for start, stop in spans):
                 yield view
 
-    def refuse(self, spans: list[tuple[int, int]], action: str, *, only_writable: bool = False) -> None:
-        """Raise StateError, naming the array, if a live view shares a byte with ``spans``."""
+    def refuse(
+        self, spans: list[tuple[int, int]], action: str, *, only_writable: bool = False, device: int | None = None
+    ) -> None:
+        """Raise StateError, naming the array, if a live view (of ``device`` only) shares a byte with ``spans``."""
         if not self._live:
             return
         for view in self.over(spans):
-            if view.writable or not only_writable:
+            if (view.writable or not only_writable) and device in (None, view.device):
                 raise StateError(
                     f"cannot {action} bytes {view.start:#x} to {view.stop:#x}: "
                     f"an array still views them ({view.text}); delete that array first"
