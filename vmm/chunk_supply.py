@@ -265,11 +265,11 @@ def _close_each(chunks: Iterable[PhysicalMemory]) -> None:
 
 def _release_all(cached: list[PhysicalMemory], prefetch: Prefetch | None) -> None:
     """End the thread and release the cache of a supply that was dropped, and say so if there was either."""
-    if prefetch is not None:
-        prefetch.stop()
-    leaving = cached[:]
-    cached.clear()
-    _close_each(leaving)
-    if leaving or prefetch is not None:
-        text = f"chunk supply with {len(leaving)} cached chunks was never closed"
+    count = len(cached)
+    if prefetch is None or prefetch.abandon():
+        leaving = cached[:]
+        cached.clear()
+        _close_each(leaving)
+    if count or prefetch is not None:
+        text = f"chunk supply with {count} cached chunks was never closed"
         warnings.warn(text, ResourceWarning, stacklevel=2)

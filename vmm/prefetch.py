@@ -18,6 +18,7 @@ from .errors import OutOfMemoryError
 from .physical import PhysicalMemory
 
 _log = logging.getLogger("vmm")
+_PATIENCE = 1.0  # seconds
 _numbers = itertools.count(1)
 _all: weakref.WeakValueDictionary[int, Prefetch] = weakref.WeakValueDictionary()
 
@@ -46,7 +47,7 @@ class Prefetch:
         self._changed = threading.Condition(lock)
         self._resumed = 0  # how often memory has come back
         self._waiting = 0  # takers that wait for the chunk that is coming; the thread lets them go first
-        self._resting = self._stopping = False
+        self._resting = self._stopping = self._abandoned = False
         # A daemon: the interpreter waits for other threads before it runs the finalizers that end this one.
         self._thread = threading.Thread(target=self._run, name="vmm-prefetch", daemon=True)
         self._thread.start()
@@ -87,11 +88,24 @@ class Prefetch:
     def stop(self) -> None:
         """End the thread; it is gone when this returns. Not with the lock held. Stopping twice does nothing."""
         self._stopping = True
-        if threading.current_thread() is self._thread:
-            return  # a finalizer that the garbage collector ran here, where the lock may be held: ``_run`` will see it
         with self._changed:
             self._changed.notify_all()
         self._thread.join()
+
+    def abandon(self) -> bool:
+        """End the thread of a supply that was dropped; whether it is gone. If not, it releases what is idle at its end.
+
+        The garbage collector may run this anywhere: in the thread itself, and inside a call of a driver that the thread
+        waits for.
+        """
+        self._stopping = self._abandoned = True
+        if threading.current_thread() is self._thread:
+            return False
+        if self.lock.acquire(timeout=_PATIENCE):
+            self._changed.notify_all()
+            self.lock.release()
+        self._thread.join(_PATIENCE)
+        return not self._thread.is_alive()
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -102,6 +116,8 @@ class Prefetch:
                     self._prepare()
                 else:
                     self._changed.wait()
+            while self._abandoned and self._idle:
+                self._idle.pop().close()
 
     def _lacks(self) -> bool:
         """Whether a chunk is missing that may be made."""
@@ -127,9 +143,6 @@ class Prefetch:
             self._changed.notify_all()
         if failure is not None and resumed == self._resumed:  # else memory came back meanwhile
             self.error, self._resting = failure.with_traceback(None), True  # a traceback would keep this frame
-        if self._stopping:  # the finalizer may have run in this thread before the chunk was there
-            while self._idle:
-                self._idle.pop().close()
 
     # -- forks --------------------------------------------------------------------------------------------------
 

@@ -324,6 +324,28 @@ def test_a_supply_may_be_collected_in_its_own_thread(watched):
     assert api.live().allocations == 0
 
 
+def test_a_supply_may_be_collected_inside_a_call_that_its_thread_waits_for(watched):
+    device, api = watched
+    supply = vmm.ChunkSupply(device, prefetch=2 * CHUNK)
+    (thread,) = threads()
+    held = supply.take(2)
+    assert supply.wait_prefetched(30)
+    supply.give(held[:1])
+    while api.arrived.acquire(blocking=False):
+        pass
+    with api._lock:  # as in the middle of a call
+        supply.trim()
+        supply.give(held[1:])
+        assert api.arrived.acquire(timeout=30)
+        with pytest.warns(ResourceWarning, match="1 cached chunks was never closed"):
+            del supply
+            gc.collect()
+        assert thread.is_alive()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert api.live().allocations == 0
+
+
 @pytest.mark.parametrize("prefetch", [None, CHUNK])
 def test_a_range_may_be_collected_while_its_supply_is_busy(watched, prefetch):
     """The collector runs where it likes, here in the middle of a create: the range gives to a supply that is taking."""
