@@ -8,11 +8,10 @@ import itertools
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable
 
 from .device import Device
-from .errors import AlignmentError, ClosedError, OutOfMemoryError, RangeError, SizeError, StateError, VmmError
-from .physical import PhysicalMemory
+from .errors import AlignmentError, ClosedError, OutOfMemoryError, RangeError, SizeError, StateError
+from .physical import PhysicalMemory, close_each, create_each
 from .prefetch import Prefetch
 from .sizes import Size, format_size, parse_size
 
@@ -138,7 +137,7 @@ class ChunkSupply:
             reused = [self._cached.pop() for _ in range(min(count, len(self._cached)))]
             with contextlib.ExitStack() as undo:
                 undo.callback(self._cached.extend, reversed(reused))
-                created = self._create(count - len(reused))
+                created = create_each(self.device, self.chunk_size, count - len(reused), exportable=self.exportable)
                 undo.pop_all()
             taken = reused + created
             self._out.update(taken)
@@ -162,7 +161,7 @@ class ChunkSupply:
             self._cached.extend(chunk for chunk in ours[:room] if not chunk.closed)
             if self._prefetch is not None:
                 self._prefetch.resume()
-            _close_each([*ours[room:], *(chunk for chunk in chunks if chunk.exported)])
+            close_each([*ours[room:], *(chunk for chunk in chunks if chunk.exported)])
 
     def trim(self) -> int:
         """Release every cached chunk and return the bytes that came free.
@@ -176,7 +175,7 @@ class ChunkSupply:
             leaving: list[PhysicalMemory] = []
             while self._cached:
                 leaving.append(self._cached.pop())
-            _close_each(leaving)
+            close_each(leaving)
         return len(leaving) * self.chunk_size
 
     def wait_prefetched(self, timeout: float | None = None) -> bool:
@@ -225,21 +224,6 @@ class ChunkSupply:
         others = [other for other in found if other is not None and other is not self and other.device is self.device]
         return sum(other.trim() for other in others) > 0
 
-    def _create(self, count: int) -> list[PhysicalMemory]:
-        """Create ``count`` chunks or none."""
-        created: list[PhysicalMemory] = []
-        with contextlib.ExitStack() as undo:
-            undo.callback(_close_each, created)
-            try:
-                for _ in range(count):
-                    created.append(PhysicalMemory(self.device, self.chunk_size, exportable=self.exportable))
-            except OutOfMemoryError as error:
-                free = format_size(self.device.memory_info().free)
-                error.add(f"chunk {len(created) + 1} of {count} new ones; {free} free on device {self.device.ordinal}")
-                raise
-            undo.pop_all()
-        return created
-
     def _check_open(self) -> None:
         if not self._finalizer.alive:
             raise ClosedError("chunk supply is closed; make a new one")
@@ -251,25 +235,13 @@ class ChunkSupply:
         return f"{asked} asked, {left} left in the budget ({used}); free something or raise the budget"
 
 
-def _close_each(chunks: Iterable[PhysicalMemory]) -> None:
-    """Release every chunk, also those after one whose release is refused; then raise the first refusal."""
-    refused: VmmError | None = None
-    for chunk in chunks:
-        try:
-            chunk.close()
-        except VmmError as error:
-            refused = refused or error
-    if refused is not None:
-        raise refused
-
-
 def _release_all(cached: list[PhysicalMemory], prefetch: Prefetch | None) -> None:
     """End the thread and release the cache of a supply that was dropped, and say so if there was either."""
     count = len(cached)
     if prefetch is None or prefetch.abandon():
         leaving = cached[:]
         cached.clear()
-        _close_each(leaving)
+        close_each(leaving)
     if count or prefetch is not None:
         text = f"chunk supply with {count} cached chunks was never closed"
         warnings.warn(text, ResourceWarning, stacklevel=2)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
+
 from .device import Device
-from .errors import AlignmentError, ClosedError, StateError
+from .errors import AlignmentError, ClosedError, OutOfMemoryError, StateError, VmmError
 from .sizes import Size, format_size, parse_size
 
 _CLOSED = 0  # the driver never gives handle 0
@@ -98,3 +101,31 @@ class PhysicalMemory:
         handle, self._handle = self._handle, _CLOSED
         if handle != _CLOSED:
             self.device.driver.release(handle)
+
+
+def create_each(device: Device, size: int, count: int, *, exportable: bool = False) -> list[PhysicalMemory]:
+    """``count`` pieces of ``size`` bytes, or none: the error says at which piece the device was full."""
+    created: list[PhysicalMemory] = []
+    with contextlib.ExitStack() as undo:
+        undo.callback(close_each, created)
+        try:
+            for _ in range(count):
+                created.append(PhysicalMemory(device, size, exportable=exportable))
+        except OutOfMemoryError as error:
+            free = format_size(device.memory_info().free)
+            error.add(f"chunk {len(created) + 1} of {count} new ones; {free} free on device {device.ordinal}")
+            raise
+        undo.pop_all()
+    return created
+
+
+def close_each(pieces: Iterable[PhysicalMemory]) -> None:
+    """Release every piece, also those after one whose release is refused; then raise the first refusal."""
+    refused: VmmError | None = None
+    for piece in pieces:
+        try:
+            piece.close()
+        except VmmError as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
