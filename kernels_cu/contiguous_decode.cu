@@ -7,26 +7,6 @@
 // Constants  those of paged_decode without BLOCK_SIZE
 #include "decode.cuh"
 
-// From a tile to its place, for one sequence and KV head at a time.
-struct SpanWalk {
-    const int64* starts;  // [B] elements from the base to token 0 of each sequence, start_stride apart
-    int64 start_stride;
-    int64 start;
-    int head;
-
-    enum { EVEN = 1 };   // rows of a tile lie evenly apart,
-    enum { BOUND = 1 };  // but behind the last token there may be no memory
-
-    __device__ __forceinline__ void enter(const Segment& segment) {
-        start = starts[segment.sequence * start_stride];
-        head = segment.kv_head;
-    }
-    __device__ __forceinline__ void look_ahead(int, int) {}
-    __device__ __forceinline__ int64 row(const PagedKV& kv, int token, int row, int end) const {
-        return span_row(kv, start, min(token + row, end - 1), head);
-    }
-};
-
 extern "C" __global__ void __launch_bounds__(WARPS * LANES, MIN_BLOCKS) contiguous_decode(
     Element* key_pool,    // what starts count from
     Element* value_pool,

@@ -22,8 +22,9 @@
 // The softmax is online: `highest` is the largest score of a head so far, and whenever a tile raises it, what was summed
 // before shrinks by exp2(old - new).
 #pragma once
-#include "softmax.cuh"
+#include "score.cuh"
 #include "tile.cuh"
+#include "walk.cuh"
 
 #define WARPS 4
 #define SETS (HEADS / 8)  // of 8 query heads, HEADS in all: 8 or 16
@@ -96,7 +97,7 @@ struct Ahead {
             segment = segment_at(segments, number);
             token = first_tile(segment, warp);
         } while (token >= segment.end);
-        walk.enter(segment);
+        walk.enter(segment.sequence, segment.kv_head);
         walk.look_ahead(token, segment.end);
     }
 
@@ -106,28 +107,8 @@ struct Ahead {
         else walk.look_ahead(token, segment.end);
     }
 
-    // Begin to copy the tile to `tile` bytes from the beginning of shared memory. Rows without a token of the segment
-    // become zeros: what stands in their slots, NaN perhaps, is not read, and a weight of 0 times a V of 0 is 0.
     __device__ __forceinline__ void load(unsigned char* shared, int tile, int lane) const {
-        constexpr int ROWS = LANES / CHUNKS;  // that the warp copies at once
-        const int mine = lane / CHUNKS, chunk = lane % CHUNKS;
-        const int end = segment.end - token - mine, first = segment.first - token - mine;
-        const int to = tile + place_of(mine, chunk);
-        int64 from = walk.row(kv, token, mine, segment.end) + chunk * Vector<Element>::SIZE;
-        const int64 there = from;  // of a row that exists: where rows that do not may have no memory
-#pragma unroll
-        for (int row = 0; row < TILE; row += ROWS) {
-            const int bytes = row < end && (!WINDOW || row >= first) ? 16 : 0;
-            const int64 at = Walk::BOUND && row >= end ? there : from;
-            unsigned char* place = shared + (to ^ row % 8 * 16 * (CHUNKS >= 8)) + row * CHUNKS * 16;
-            ptx_cp_async_16(place, kv.key + at, bytes);
-            ptx_cp_async_16(place + MATRIX_BYTES, kv.value + at, bytes);
-            if (Walk::EVEN) {
-                from += rows_apart(kv, ROWS);
-            } else if (row + ROWS < TILE) {
-                from = walk.row(kv, token, row + ROWS + mine, segment.end) + chunk * Vector<Element>::SIZE;
-            }
-        }
+        load_tile(walk, kv, shared, tile, token, segment.first, segment.end, lane);
     }
 };
 
@@ -178,17 +159,13 @@ __device__ __forceinline__ void load_query(
 
 // How scores of a segment are made from products: what the options are compiled to.
 struct Score {
-    float scale;  // in base 2, with the scale of K
-    float cap, cap_scale;
+    Scale scale;
     float slope[SETS][2];
     int last_token;
 
-    __device__ __forceinline__ Score(const Decode& decode, const Segment& segment, int lane) {
-        scale = decode.scale_log2 * (NARROW ? decode.key_scale[segment.kv_head * decode.scale_stride] : 1);
-        if (SOFT_CAP) {
-            cap = decode.soft_cap * LOG2_E;
-            cap_scale = 2 * scale / decode.soft_cap;
-        }
+    __device__ __forceinline__ Score(const Decode& decode, const Segment& segment, int lane)
+        : scale(decode.scale_log2 * (NARROW ? decode.key_scale[segment.kv_head * decode.scale_stride] : 1),
+                decode.soft_cap) {
         if (ALIBI) {
             const int heads = heads_of(decode, segment);
             last_token = decode.lengths[segment.sequence] - 1;
@@ -202,11 +179,8 @@ struct Score {
         }
     }
 
-    // cap * tanh(x / cap), as tanh y = 1 - 2 / (e^2y + 1): exact to some 1e-7 of the cap, which tanh.approx is not.
     __device__ __forceinline__ float operator()(float product, int token, int n, int e) const {
-        float score = SOFT_CAP ? cap - 2 * cap * ptx_reciprocal(ptx_exp2(product * cap_scale) + 1) : product * scale;
-        if (ALIBI) score += slope[n][e] * (float)(token - last_token);
-        return score;
+        return scale(product) + (ALIBI ? slope[n][e] * (float)(token - last_token) : 0);
     }
 };
 

@@ -9,33 +9,6 @@
 // The block table is read once a tile where blocks are multiples of 16 tokens, else once a token.
 #include "decode.cuh"
 
-// From a tile to its block's place, for one sequence and KV head at a time.
-struct BlockWalk {
-    const int* block_tables;  // [B, max_blocks], the tables table_stride apart
-    int64 table_stride;
-    const int* table;
-    int head;
-    int block;  // of the tile's tokens; where these lie in several blocks, of token lane % 16
-
-    enum { EVEN = BLOCK_SIZE % TILE == 0 };  // rows of a tile lie evenly apart: it is in one block,
-    enum { BOUND = 0 };                      // and a block that has one token has memory for all its slots
-
-    __device__ __forceinline__ void enter(const Segment& segment) {
-        table = block_tables + segment.sequence * table_stride;
-        head = segment.kv_head;
-    }
-    // Read the block id of the tile that begins at `token`, before it is needed.
-    __device__ __forceinline__ void look_ahead(int token, int end) {
-        const unsigned mine = EVEN ? token : min(token + (int)threadIdx.x % TILE, end - 1);
-        block = table[mine / BLOCK_SIZE];
-    }
-    // The row of K, or of V, of a token of the tile; behind the last of `end` tokens, one that is there.
-    __device__ __forceinline__ int64 row(const PagedKV& kv, int token, int row, int end) const {
-        const unsigned mine = EVEN ? token + row : min(token + row, end - 1);
-        return key_row(kv, Place{EVEN ? block : __shfl_sync(ALL_LANES, block, row), (int)(mine % BLOCK_SIZE)}, head);
-    }
-};
-
 extern "C" __global__ void __launch_bounds__(WARPS * LANES, MIN_BLOCKS) paged_decode(
     Element* key_pool,    // K of block 0, hnd or nhd
     Element* value_pool,  // V of block 0

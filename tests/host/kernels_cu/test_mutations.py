@@ -59,7 +59,7 @@ MUTATIONS = {
     ),
     "one token too many": Mutation("decode.cuh", "scores[n][e] = t < segment.end", "scores[n][e] = t <= segment.end"),
     "copies what is behind the last token": Mutation(
-        "decode.cuh", "const int bytes = row < end && (!WINDOW || row >= first) ? 16 : 0;", "const int bytes = 16;"
+        "walk.cuh", "const int bytes = row < last && (!WINDOW || row >= begin) ? 16 : 0;", "const int bytes = 16;"
     ),
     "no barrier before warps are joined": Mutation(
         "decode.cuh", "        __syncthreads();  // all warps have left theirs\n", "", line="joint"
