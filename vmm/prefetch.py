@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Collection
 
 from .errors import OutOfMemoryError
-from .physical import PhysicalMemory
+from .physical import PhysicalMemory, close_each
 
 _log = logging.getLogger("vmm")
 _PATIENCE = 1.0  # seconds
@@ -116,8 +116,8 @@ class Prefetch:
                     self._prepare()
                 else:
                     self._changed.wait()
-            while self._abandoned and self._idle:
-                self._idle.pop().close()
+            if self._abandoned:
+                close_each(self._idle.pop() for _ in range(len(self._idle)))
 
     def _lacks(self) -> bool:
         """Whether a chunk is missing that may be made."""
