@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TypeVar
 
 import click
@@ -12,12 +13,16 @@ from rich.console import Console
 from rich.progress import track
 
 from .errors import KernelError
+from .memory_report import CASES, ORDERS, PLACES, memory_report
 from .nvrtc import nvrtc_version
 from .paged_kv import ELEMENT_BYTES, LAYOUTS
 from .report import ARCHS, KERNELS, report
-from .report_table import print_report
+from .report_table import print_memory, print_report
 
-EXAMPLE = "\b\nExample:\n  python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90"
+EXAMPLE = (
+    "\b\nExamples:\n  python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90"
+    "\n  python -m kernels_cu report --memory --kernel paged_decode"
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,24 +40,52 @@ def main() -> None:
 @click.option("--layout", type=click.Choice(LAYOUTS), default="hnd", show_default=True)
 @click.option("--arch", "archs", multiple=True, default=ARCHS, show_default=True, help="May be given again.")
 @click.option("--kernel", "kernels", multiple=True, type=click.Choice(KERNELS), default=KERNELS, help="All if none.")
+@click.option("--memory", is_flag=True, help="Run them on the CPU and count what their requests to the cache cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def report_command(
-    dtype: str, head_dim: int, layout: str, archs: tuple[str, ...], kernels: tuple[str, ...], as_json: bool
+    dtype: str,
+    head_dim: int,
+    layout: str,
+    archs: tuple[str, ...],
+    kernels: tuple[str, ...],
+    memory: bool,
+    as_json: bool,
 ) -> None:
     """Registers, spills, shared memory, thread blocks a multiprocessor and main loop of each kernel, from its cubin."""
     if head_dim % 8:
         raise click.BadParameter(f"{head_dim} is not a multiple of 8", param_hint="--head-dim")
     try:
-        version = nvrtc_version()
-        found = list(_shown(report(dtype, head_dim, layout, archs, kernels), len(archs) * len(kernels)))
+        if memory:
+            _memory(dtype, head_dim, kernels, as_json)
+        else:
+            _cubins(dtype, head_dim, layout, archs, kernels, as_json)
     except KernelError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def _cubins(
+    dtype: str, head_dim: int, layout: str, archs: Sequence[str], kernels: Sequence[str], as_json: bool
+) -> None:
+    version = nvrtc_version()
+    found = list(_shown(report(dtype, head_dim, layout, archs, kernels), len(archs) * len(kernels)))
     if as_json:
         print(json.dumps({"schema": 1, "nvrtc": version, "kernels": [row.row() for row in found]}, indent=2))
     else:
         print(f"NVRTC {version}, {dtype}, head_dim {head_dim}, {layout}; figures of the cubins, no device used")
         print_report(found)
+
+
+def _memory(dtype: str, head_dim: int, kernels: Sequence[str], as_json: bool) -> None:
+    measured = [kernel for kernel in kernels if kernel in CASES]
+    steps = _shown(memory_report(dtype, head_dim, measured), len(measured) * len(LAYOUTS) * len(ORDERS) * len(PLACES))
+    found = [row for rows in steps for row in rows]
+    if as_json:
+        print(json.dumps({"schema": 1, "memory": [asdict(row) for row in found]}, indent=2))
+    else:
+        print(f"{dtype}, head_dim {head_dim}, counted on the CPU: sectors of 32 bytes a request, bytes")
+        print("used of those fetched, pages of 2 MiB a request, and all pages of the launch")
+        print_memory(found)
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from .memory_report import MemoryRow
 from .report import KernelReport
 
 
@@ -19,6 +20,19 @@ def print_report(found: Sequence[KernelReport]) -> None:
         console.print()
         console.print("instructions of the main loop for 16 tokens, and their part of the issue slots")
         console.print(_loops(loops))
+
+
+def print_memory(found: Sequence[MemoryRow]) -> None:
+    """Print what the requests of each kernel to the cache cost."""
+    table = Table(box=None, padding=(0, 1, 0, 0), collapse_padding=True, pad_edge=False)
+    for column in ("kernel", "layout", "order", "blocks", ""):
+        table.add_column(column, no_wrap=True)
+    for column in ("sectors", "used", "pages", "all"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in found:
+        figures = (f"{row.sectors_per_request:.1f}", f"{row.used:.0%}", f"{row.pages_per_request:.2f}", str(row.pages))
+        table.add_row(row.kernel, row.layout, row.order, row.place, "store" if row.write else "load", *figures)
+    Console().print(table)
 
 
 def _needs(found: Sequence[KernelReport]) -> Table:

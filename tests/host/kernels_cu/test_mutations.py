@@ -21,9 +21,8 @@ from kernels_cu.source import PACKAGE
 
 @dataclass(frozen=True)
 class Mutation:
-    """``before`` becomes ``after`` in ``file``. ``line``: what the line of a race has to do with; none: no race."""
+    """``before`` becomes ``after``. ``line``: what the line of a race has to do with; none: no race."""
 
-    file: str
     before: str
     after: str
     line: str = ""
@@ -40,32 +39,29 @@ REFILL = re.compile(
 )
 MUTATIONS = {
     "waits for one group too few": Mutation(
-        "decode.cuh", WAIT, "ptx_cp_async_wait_group<STAGES - 1>();", line="ptx_cp_async|ptx_ldmatrix"
+        WAIT, "ptx_cp_async_wait_group<STAGES - 1>();", line="ptx_cp_async|ptx_ldmatrix"
     ),
-    "no barrier after the wait": Mutation("decode.cuh", BARRIER, "", line="ptx_cp_async|ptx_ldmatrix", wrong=False),
-    "refills before the barrier": Mutation("decode.cuh", BARRIER, "", line="ptx_cp_async|ptx_ldmatrix", wrong=False),
+    "no barrier after the wait": Mutation(BARRIER, "", line="ptx_cp_async|ptx_ldmatrix", wrong=False),
+    "refills before the barrier": Mutation(BARRIER, "", line="ptx_cp_async|ptx_ldmatrix", wrong=False),
     "refills the tile that is read": Mutation(
-        "decode.cuh", "(stage == 0 ? STAGES - 1 : stage - 1)", "stage", line="ptx_cp_async|ptx_ldmatrix"
+        "(stage == 0 ? STAGES - 1 : stage - 1)", "stage", line="ptx_cp_async|ptx_ldmatrix"
     ),
     "reads V without the swizzle": Mutation(
-        "tile.cuh",
         "matrix + place_of(lane % 8 + lane / 16 * 8, lane / 8 % 2)",
         "matrix + ((lane % 8 + lane / 16 * 8) * CHUNKS + lane / 8 % 2) * 16",
     ),
     "weights are not transposed": Mutation(
-        "decode.cuh",
         "ptx_movmatrix_trans(Core::pack(scores[n][0], scores[n][1]))",
         "Core::pack(scores[n][0], scores[n][1])",
     ),
-    "one token too many": Mutation("decode.cuh", "scores[n][e] = t < segment.end", "scores[n][e] = t <= segment.end"),
+    "one token too many": Mutation("scores[n][e] = t < segment.end", "scores[n][e] = t <= segment.end"),
     "copies what is behind the last token": Mutation(
         "walk.cuh", "const int bytes = row < last && (!WINDOW || row >= begin) ? 16 : 0;", "const int bytes = 16;"
     ),
     "no barrier before warps are joined": Mutation(
-        "decode.cuh", "        __syncthreads();  // all warps have left theirs\n", "", line="joint"
+        "        __syncthreads();  // all warps have left theirs\n", "", line="joint"
     ),
     "no barrier after warps are joined": Mutation(
-        "decode.cuh",
         "        __syncthreads();  // all have read: the next set or segment may come\n",
         "",
         line="joint",
@@ -82,9 +78,11 @@ def mutate(tmp_path, monkeypatch):
         for path in PACKAGE.glob("*.cu*"):
             shutil.copy(path, tmp_path)
         mutation = MUTATIONS[name]
-        path = tmp_path / mutation.file
+        found = [path for path in tmp_path.glob("*.cu*") if mutation.before in path.read_text()]
+        assert len(found) == 1, f"{mutation.before!r} stands in {len(found)} files of the package"
+        (path,) = found
         text = path.read_text()
-        assert text.count(mutation.before) == 1, f"the kernel no longer has {mutation.before!r}"
+        assert text.count(mutation.before) == 1
         text = text.replace(mutation.before, mutation.after)
         if name == "refills before the barrier":
             text, moved = REFILL.subn(rf"\1{BARRIER}", text)

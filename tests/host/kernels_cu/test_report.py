@@ -87,7 +87,7 @@ def test_json_is_one_object_with_the_parameter_table():
     found = json.loads(_run("--json", "--arch", "sm_90", "--kernel", "append_kv", "--dtype", "float32").stdout)
     assert (found["schema"], found["nvrtc"]) == (1, version)
     (row,) = found["kernels"]
-    assert row["constants"] == {"ELEMENT": "float32", "HEAD_DIM": 128, "LAYOUT_VLLM": 0}
+    assert row["constants"].items() >= {"ELEMENT": "float32", "HEAD_DIM": 128, "LAYOUT_VLLM": 0}.items()
     assert row["registers"] > 8
     assert row["spill_bytes"] == row["stack_bytes"] == row["shared_bytes"] == 0
     assert row["parameters"][4:7] == [{"offset": o, "size": s} for o, s in ((32, 8), (40, 4), (44, 4))]

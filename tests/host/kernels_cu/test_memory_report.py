@@ -1,0 +1,87 @@
+"""report --memory: every figure of it follows from the sizes of the pool that the report describes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from kernels_cu.__main__ import main
+from kernels_cu.memory_report import CASES, memory_report
+
+PIECE = 2 * 8 * 16 * 128 * 2
+"""Bytes of a block of 16 tokens in one layer: K and V of 8 heads of 128 elements of bfloat16."""
+PAGES = {
+    ("block", "in order"): 32,  # a block of 32 layers is a page of 2 MiB
+    ("block", "shuffled"): 32,
+    ("layer", "in order"): 32 * PIECE // (2 << 20),
+    ("layer", "shuffled"): 256 * PIECE // (2 << 20),  # 32 blocks anywhere in the whole plane
+}
+
+
+@pytest.fixture(scope="module")
+def rows(target_of_module):  # noqa: ARG001 - skips without a compiler
+    found = [row for rows in memory_report("bfloat16", 128, list(CASES)) for row in rows]
+    return {(row.kernel, row.layout, row.order, row.place, row.write): row for row in found}
+
+
+@pytest.fixture(scope="module")
+def target_of_module():
+    from kernels_cu import CompilerMissingError
+    from kernels_cu.compiler import find_compiler
+
+    try:
+        find_compiler()
+    except CompilerMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("layout", ["hnd", "nhd"])
+@pytest.mark.parametrize("kernel", ["append_kv", "gather_kv", "paged_decode"])
+def test_rows_of_a_token_are_read_and_written_as_whole_sectors(rows, kernel, layout):
+    for order, place in PAGES:
+        row = rows[kernel, layout, order, place, kernel == "append_kv"]
+        assert (row.sectors_per_request, row.used, row.pages_per_request) == (32 * 16 / 32, 1, 1)
+        assert row.requests * 32 * 16 == 32 * PIECE
+
+
+@pytest.mark.parametrize("kernel", CASES)
+def test_the_order_of_the_pool_says_how_many_pages_a_layer_has(rows, kernel):
+    for (order, place), pages in PAGES.items():
+        assert rows[kernel, "hnd", order, place, kernel == "append_kv"].pages == pages
+
+
+def test_vllm_scatters_the_v_of_a_token(rows):
+    """One element of V in each sector: of 9 requests of an append, 8 are for 2 bytes a lane and one for 16."""
+    row = rows["append_kv", "vllm", "layer", "in order", True]
+    assert row.sectors_per_request == 32
+    assert row.used == pytest.approx((8 * 2 + 16) / 9 / 32)
+
+
+def test_a_copy_reads_and_writes_whole_sectors(rows):
+    for write in (False, True):
+        row = rows["copy_blocks", "hnd", "block", "shuffled", write]
+        assert (row.sectors_per_request, row.used, row.requests * 512) == (16, 1, 16 * PIECE)
+
+
+def test_what_a_kernel_is_not_made_for_is_left_out(rows):
+    assert not any(key[:2] == ("paged_decode", "vllm") for key in rows)
+    assert not any(key[0] == "copy_blocks" and key[1] != "hnd" for key in rows)
+    assert [rows for rows in memory_report("float32", 64, ["paged_decode"]) if rows] == []
+
+
+@pytest.mark.usefixtures("rows")
+def test_the_command():
+    def run(*arguments):
+        return CliRunner().invoke(main, ["report", "--memory", *arguments], env={"COLUMNS": "80"})
+
+    done = run("--kernel", "paged_decode", "--kernel", "decode_merge")
+    assert done.exit_code == 0
+    *_, header, first = done.stdout.splitlines()[:4]
+    assert header.split() == ["kernel", "layout", "order", "blocks", "sectors", "used", "pages", "all"]
+    assert first.split() == ["paged_decode", "hnd", "block", "in", "order", "load", "16.0", "100%", "1.00", "32"]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    found = json.loads(run("--json", "--kernel", "paged_decode").stdout)
+    assert len(found["memory"]) == 8
+    assert found["memory"][0]["sectors_per_request"] == 16
