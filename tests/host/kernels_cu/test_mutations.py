@@ -56,7 +56,7 @@ MUTATIONS = {
     ),
     "one token too many": Mutation("scores[n][e] = t < segment.end", "scores[n][e] = t <= segment.end"),
     "copies what is behind the last token": Mutation(
-        "walk.cuh", "const int bytes = row < last && (!WINDOW || row >= begin) ? 16 : 0;", "const int bytes = 16;"
+        "const int bytes = row < last && (!WINDOW || row >= begin) ? 16 : 0;", "const int bytes = 16;"
     ),
     "no barrier before warps are joined": Mutation(
         "        __syncthreads();  // all warps have left theirs\n", "", line="joint"
