@@ -32,6 +32,7 @@ from .physical import PhysicalMemory
 from .pins import Pin
 from .recorder import Event, Recorder
 from .sizes import Size, format_size, parse_size, round_down, round_up
+from .zero_window import ZeroWindow
 
 __all__ = [
     "Access",
@@ -67,6 +68,7 @@ __all__ = [
     "SizeError",
     "StateError",
     "VmmError",
+    "ZeroWindow",
     "describe",
     "format_size",
     "parse_size",

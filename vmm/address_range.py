@@ -17,14 +17,15 @@ from .sizes import Size, format_size, parse_size, round_up
 class Mapping:
     """One whole allocation at one place of a range: what ``AddressRange.unmap`` takes. Made by ``AddressRange.map``."""
 
-    __slots__ = ("access", "memory", "offset", "owner", "size")
+    __slots__ = ("access", "memory", "most", "offset", "owner", "size")
 
-    def __init__(self, owner: AddressRange, offset: int, memory: PhysicalMemory) -> None:
+    def __init__(self, owner: AddressRange, offset: int, memory: PhysicalMemory, most: Access) -> None:
         self.owner = owner
         self.offset = offset
         self.size = memory.size
         self.memory = memory
         self.access = Access.NONE
+        self.most = most  # that any device may ever have
 
     def __repr__(self) -> str:
         return f"Mapping({self.owner._base + self.offset:#x}, {format_size(self.size)}, {self.access.name})"
@@ -82,17 +83,18 @@ class AddressRange:
         """The mappings in the order of their addresses."""
         return [self._mappings[offset] for offset in sorted(self._mappings)]
 
-    def map(self, offset: int, memory: PhysicalMemory) -> Mapping:
+    def map(self, offset: int, memory: PhysicalMemory, *, most: Access = Access.READWRITE) -> Mapping:
         """Map all of ``memory`` at ``base + offset``; no device may touch it until ``set_access``.
 
-        Raises AlignmentError, RangeError or, where something is mapped already, DriverError.
+        No device ever gets more than ``most``. Raises AlignmentError, RangeError or, where something is mapped
+        already, DriverError.
         """
         if offset % self.device.granularity:
             raise AlignmentError(f"offset {offset:#x} is no multiple of the granularity {self.device.granularity:#x}")
         if not 0 <= offset <= self.size - memory.size:
             raise RangeError(f"offset {offset:#x} + {memory.size:#x} is beyond the range of {self.size:#x} bytes")
         self.device.driver.map(self.base + offset, memory.size, memory.handle)
-        mapping = self._mappings[offset] = Mapping(self, offset, memory)
+        mapping = self._mappings[offset] = Mapping(self, offset, memory, most)
         return mapping
 
     def restore(self, mapping: Mapping) -> None:
@@ -123,7 +125,10 @@ class AddressRange:
         if mappings:
             start = mappings[0].offset
             size = mappings[-1].stop - start
-            grants = ((self.device.ordinal, access), *(self.peers.items() if peers else ()))
+            granted = self.peers.items() if peers else ()
+            grants = ((self.device.ordinal, access), *granted)
+            if mappings[0].most < Access.READWRITE:
+                grants = tuple((device, min(wanted, mappings[0].most)) for device, wanted in grants)
             self.device.driver.set_access(self.base + start, size, grants)
             for mapping in mappings:
                 mapping.access = access
@@ -148,7 +153,8 @@ class AddressRange:
     def _grant_runs(self, runs: Sequence[Sequence[Mapping]], device: int, access: Access) -> None:
         for run in runs:
             start = run[0].offset
-            self.device.driver.set_access(self.base + start, run[-1].stop - start, ((device, access),))
+            wanted = min(access, run[0].most)
+            self.device.driver.set_access(self.base + start, run[-1].stop - start, ((device, wanted),))
 
     def _check_run(self, mappings: Sequence[Mapping]) -> None:
         """Refuse what the driver, which sees only an address and a size, would take for other mappings."""
@@ -170,7 +176,8 @@ def adjacent(mappings: Sequence[Mapping]) -> Iterator[Sequence[Mapping]]:
     """Cut mappings, sorted by address, into runs that one driver call can take."""
     start = 0
     for index in range(1, len(mappings) + 1):
-        if index == len(mappings) or mappings[index].offset != mappings[index - 1].stop:
+        last = mappings[index - 1]
+        if index == len(mappings) or mappings[index].offset != last.stop or mappings[index].most != last.most:
             yield mappings[start:index]
             start = index
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .address_range import AddressRange, Mapping, adjacent
@@ -18,6 +18,7 @@ from .fence import Fence
 from .physical import PhysicalMemory
 from .retirement import Kept
 from .sizes import format_size
+from .zero_window import ZeroWindow
 
 _owners = itertools.count(1)  # 0 is "nobody yet"
 
@@ -39,6 +40,7 @@ class ChunkMap:
         self.device, self.chunk_size = addresses.device, supply.chunk_size
         self.mappings: dict[int, Mapping] = {}
         self.leaving: dict[int, Mapping] = {}  # mapped still, and nobody's: they go when their fence opens
+        self.windows: list[ZeroWindow] = []
         self.retirement = addresses.device.retirement
         self._owner = next(_owners)
 
@@ -52,6 +54,10 @@ class ChunkMap:
             else:
                 found.append(Run(mapping.offset, mapping.stop, mapping.access))
         return found
+
+    def is_mapped(self, chunk: int) -> bool:
+        """Whether a chunk has physical memory of its own, retiring or not."""
+        return chunk in self.mappings or chunk in self.leaving
 
     def access_over(self, start: int, stop: int, device: int) -> Access:
         """The least access of ``device`` under bytes ``start`` to ``stop``; RangeError where a chunk lacks."""
@@ -75,9 +81,11 @@ class ChunkMap:
         memory: list[PhysicalMemory] = []
         done: list[Mapping] = []
         with contextlib.ExitStack() as undo:
-            undo.callback(self._undo_commit, kept, memory, done)
+            undo.callback(self._undo_commit, kept, fresh, memory, done)
             self.retirement.collect()  # what came free meanwhile need not be created
             memory += self.supply.take(len(fresh))
+            for window in self.windows:
+                window.uncover(fresh)
             self._map_all(fresh, memory, done)
             undo.pop_all()
         self.mappings.update(zip(fresh, done, strict=True))
@@ -97,12 +105,12 @@ class ChunkMap:
             done = fence.done
             if done:
                 self._unmap_runs(list(mappings.values()))
-            else:
-                undo.pop_all()
+            undo.pop_all()
         for chunk in leaving:
             del self.mappings[chunk]
         if done:
             self.supply.give([mapping.memory for mapping in mappings.values()])
+            fence.close()
         else:
             self.leaving.update(mappings)
             self.supply.retire(len(mappings))
@@ -126,7 +134,8 @@ class ChunkMap:
         with contextlib.ExitStack() as undo:
             taken = self.supply.take(1)
             undo.callback(self.supply.give, taken)
-            self._copy_to(taken[0], old)
+            with self.second_address(taken[0]) as address:
+                self.device.driver.copy_async(address, old.address, old.size)
             new = self._exchange(old, taken[0])
             undo.pop_all()
         self.mappings[chunk] = new
@@ -138,6 +147,8 @@ class ChunkMap:
         self.retirement.forget(self)
         memory = [mapping.memory for mapping in (*self.mappings.values(), *self.leaving.values())]
         self.addresses.close()
+        memory += [window.forget() for window in self.windows]
+        self.windows.clear()
         self.supply.retire(-len(self.leaving))
         self.mappings.clear()
         self.leaving.clear()
@@ -177,16 +188,27 @@ class ChunkMap:
             mapping.memory.last_owner = self._owner
 
     def _zero(self, mappings: Sequence[Mapping]) -> None:
-        with self.device.current():
-            for mapping in mappings:
-                self.device.driver.fill_async(mapping.address, 0, mapping.size)
-        self.device.synchronize()
+        with contextlib.ExitStack() as last:
+            last.callback(self.device.synchronize)  # once more: what comes after a failure unmaps
+            with self.device.current():
+                for mapping in mappings:
+                    self.device.driver.fill_async(mapping.address, 0, mapping.size)
+            self.device.synchronize()
+            last.pop_all()
 
-    def _undo_commit(self, kept: list[Kept], memory: list[PhysicalMemory], done: list[Mapping]) -> None:
+    def _undo_commit(
+        self, kept: list[Kept], fresh: Sequence[int], memory: list[PhysicalMemory], done: list[Mapping]
+    ) -> None:
         for run in adjacent(done):
             self.addresses.unmap(run)
         self.supply.give(memory)
+        self._cover(fresh)
         self.retirement.put_back(kept)
+
+    def _cover(self, chunks: Sequence[int]) -> None:
+        """Let chunks that have no memory of their own read as zeros where a window is open."""
+        for window in self.windows:
+            window.cover(chunks)
 
     def _unmap_runs(self, mappings: Sequence[Mapping]) -> None:
         """Unmap all of them or none."""
@@ -196,23 +218,29 @@ class ChunkMap:
             for run in adjacent(mappings):
                 self.addresses.unmap(run)
                 gone.extend(run)
+            self._cover([mapping.offset // self.chunk_size for mapping in gone])
             undo.pop_all()
 
     def _undo_unmap(self, gone: list[Mapping]) -> None:
+        for window in self.windows:
+            window.uncover(mapping.offset // self.chunk_size for mapping in gone)
         for mapping in gone:
             self.addresses.restore(mapping)
 
-    def _copy_to(self, memory: PhysicalMemory, source: Mapping) -> None:
-        """Copy the bytes of ``source`` into ``memory`` through a second address."""
+    @contextlib.contextmanager
+    def second_address(self, memory: PhysicalMemory) -> Iterator[int]:
+        """Map ``memory`` somewhere for work queued inside the ``with``, which is waited for at its end."""
         window = AddressRange(self.device, self.chunk_size)
         with contextlib.ExitStack() as last:
             last.callback(window.close)  # once more, should the close below fail
+            last.callback(self.device.synchronize)  # and never under work in flight
             target = window.map(0, memory)
             window.set_access([target], Access.READWRITE)
             with self.device.current():
-                self.device.driver.copy_async(target.address, source.address, source.size)
+                yield target.address
             self.device.synchronize()
             window.close()
+            last.pop_all()
 
     def _exchange(self, old: Mapping, memory: PhysicalMemory) -> Mapping:
         """Map ``memory`` where ``old`` was, or put ``old`` back."""

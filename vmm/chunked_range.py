@@ -24,6 +24,7 @@ from .fence import After
 from .pins import Pin, Pins
 from .sizes import Size, format_size, parse_size, parse_span, round_up
 from .views import Shape, View, Views, describe_array, make_array
+from .zero_window import ZeroWindow
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -89,8 +90,9 @@ class ChunkedRange:
 
     @property
     def committed(self) -> int:
-        """Bytes of physical memory that are mapped here, ``retiring`` included."""
-        return (len(self._mappings) + len(self._chunks.leaving)) * self.chunk_size
+        """Bytes of physical memory that are mapped here, ``retiring`` and the chunk of each zero window included."""
+        held = len(self._mappings) + len(self._chunks.leaving) + len(self._chunks.windows)
+        return held * self.chunk_size
 
     @property
     def retiring(self) -> int:
@@ -120,6 +122,11 @@ class ChunkedRange:
         if found is None:
             raise StateError(f"chunk {chunk} of {self.name} is not committed")
         return found
+
+    def mappings(self) -> list[Mapping]:
+        """All that the driver has mapped here, in order: committed and retiring chunks, and zeros of windows."""
+        self._check_open()
+        return self._chunks.addresses.mappings()
 
     def runs(self) -> list[Run]:
         """The committed spans in order, cut where the access changes."""
@@ -213,6 +220,21 @@ class ChunkedRange:
             if old.access == Access.NONE:
                 raise StateError(f"chunk {chunk} of {self.name} cannot be read; protect() it as 'r' or 'rw' first")
             return self._chunks.move(chunk)
+
+    def zero_window(self, start: Size, stop: Size) -> ZeroWindow:
+        """Let the uncommitted chunks from ``start`` to ``stop`` (multiples of the chunk) be read as zeros.
+
+        One chunk of zeros is mapped at all of them, until the window is closed; see ``ZeroWindow`` for what it costs.
+        Raises AlignmentError, RangeError, StateError for a window that overlaps an open one, and OutOfMemoryError when
+        there is no chunk for the zeros; nothing has changed then.
+        """
+        with self._alone():
+            span = parse_span(start, stop, self.chunk_size, self.reserved)
+            first, last = span[0] // self.chunk_size, span[1] // self.chunk_size
+            for window in self._chunks.windows:
+                if first < window.stop and window.first < last:
+                    raise StateError(f"chunks {first} to {last - 1} overlap {window!r}; close that first")
+            return ZeroWindow(self._chunks, first, last)
 
     # -- what relies on the memory ------------------------------------------------------------------------------
 

@@ -62,18 +62,16 @@ class _Growable(Protocol):
     base: int
     reserved: int
 
-    def committed_chunks(self) -> list[int]: ...
-
-    def mapping(self, chunk: int) -> Mapping: ...
+    def mappings(self) -> list[Mapping]: ...
 
 
 def snapshot(range_: _Growable | AddressRange) -> PageTable:
-    """The page table of a GrowableRange or an AddressRange, now. Raises ClosedError after its close."""
+    """The page table of a range, now: all that is mapped, what retires included. Raises ClosedError after its close."""
     if isinstance(range_, AddressRange):
-        name, base, reserved, mappings = "address range", range_.base, range_.size, range_.mappings()
+        name, base, reserved = "address range", range_.base, range_.size
     else:
         name, base, reserved = range_.name, range_.base, range_.reserved
-        mappings = [range_.mapping(chunk) for chunk in range_.committed_chunks()]
+    mappings = range_.mappings()
     runs = [PageTableRun(m.address, m.size, m.handle, 0, m.access) for m in mappings]  # mapped whole: from byte 0
     return PageTable(name, base, reserved, tuple(runs))
 

@@ -72,6 +72,10 @@ class SharedRange:
         """The indices of the shared chunks, ascending; they are the exporter's."""
         return sorted(self._mappings)
 
+    def mappings(self) -> list[Mapping]:
+        """The mappings of the shared chunks, in order."""
+        return [self.mapping(chunk) for chunk in self.committed_chunks()]
+
     def mapping(self, chunk: int) -> Mapping:
         """The mapping of a shared chunk. Raises StateError for one that is not shared."""
         found = self._mappings.get(chunk)
