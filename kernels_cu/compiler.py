@@ -48,6 +48,11 @@ class Compiler:
         """How to speak of it in a line of text."""
         return "zig c++" if "ziglang" in self.command else shlex.join(self.command)
 
+    @property
+    def is_clang(self) -> bool:
+        """Whether it is clang, zig's too, and takes its options."""
+        return "#define __clang_major__ " in self.identity
+
     def run(self, what: str, *arguments: str) -> None:
         """Compile. Raises CompileError with the first line that the compiler has to say about ``what``."""
         done = _run([*self.command, *FLAGS, *arguments])

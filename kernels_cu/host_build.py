@@ -41,15 +41,10 @@ def build_runtime() -> Path:
     return fetch(f"runtime-{key}.so", build)
 
 
-OBSERVED = (
-    "-fsanitize=thread",
-    "-DPAGEWALK_OBSERVED=1",
-    "-g1",
-    "-gdwarf-4",
-    "-gz=none",
-    "-fno-tree-sra",  # gcc would load the members of a vector one by one, where a GPU loads it whole
-)
+OBSERVED = ("-fsanitize=thread", "-DPAGEWALK_OBSERVED=1", "-g1", "-gdwarf-4")
 """How a kernel is compiled whose loads and stores are seen: the compiler writes a call before each, and its line."""
+WHOLE_VECTORS = "-fno-tree-sra"
+"""gcc would load the members of a vector one by one, where a GPU loads it whole."""
 
 
 def build_kernel(source: Path, constants: Constants, observed: bool = False) -> Path:
@@ -62,12 +57,13 @@ def build_kernel(source: Path, constants: Constants, observed: bool = False) -> 
         key = content_key([compiler.identity, *FLAGS, *options, text])
         return fetch(f"{source.stem}-{key}.so", lambda path: _compile(compiler, source.stem, options, text, path))
     witness = _build_witness(compiler)
-    key = content_key([compiler.identity, *FLAGS, *OBSERVED, witness.name, *options, text])
+    observing = OBSERVED if compiler.is_clang else (*OBSERVED, WHOLE_VECTORS)
+    key = content_key([compiler.identity, *FLAGS, *observing, witness.name, *options, text])
 
     def build(path: Path) -> None:
         # Linked without the option: no library of the compiler comes in, and the calls go to our own functions.
         objects = path.with_suffix(".o")
-        _compile(compiler, source.stem, (*options, *OBSERVED), text, objects, "-c")
+        _compile(compiler, source.stem, (*options, *observing), text, objects, "-c")
         compiler.run(source.stem, str(objects), str(witness), "-shared", "-lm", "-o", str(path))
 
     return fetch(f"{source.stem}-{key}.so", build)

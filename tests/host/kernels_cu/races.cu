@@ -1,5 +1,6 @@
 // Threads that exchange a word in shared memory, with and without the barrier that orders them. Each kind says in its
-// name what stands between the two accesses, and test_races.py which of them are races.
+// name what stands between the two accesses, and test_races.py which of them are races. KIND is a constant, so that no
+// compiler merges what two kinds have in common, and each access keeps its line.
 #include "ptx.cuh"
 
 enum {
@@ -13,7 +14,8 @@ __device__ inline void copy_from(unsigned int* shared, const unsigned int* in) {
     ptx_cp_async_commit_group();
 }
 
-extern "C" __global__ void races(unsigned int* out, const unsigned int* in, int kind) {  // 64 threads
+extern "C" __global__ void races(unsigned int* out, const unsigned int* in) {  // 64 threads
+    const int kind = KIND;
     __shared__ __align__(16) unsigned int word[256];
     DYNAMIC_SHARED(dynamic);
     const unsigned int t = threadIdx.x, neighbour = t ^ 1, opposite = t ^ 32;
@@ -42,7 +44,7 @@ extern "C" __global__ void races(unsigned int* out, const unsigned int* in, int 
         result = word[t ^ 16];
     }
     if (kind == BYTES_OF_A_WORD) { ((unsigned short*)word)[t] = 1; result = ((unsigned short*)word)[t]; }
-    if (kind == SAME_BYTE) { ((unsigned char*)word)[t / 2] = 1; }
+    if (kind == SAME_BYTE) { ((unsigned char*)word)[t / 2] = 1; result = ((unsigned char*)word)[t / 2]; }
     if (kind == COPY_WAIT_BARRIER) { copy_from(word, in); ptx_cp_async_wait_group<0>(); __syncwarp(); result = word[4 * neighbour]; }
     if (kind == COPY_WAIT) { copy_from(word, in); ptx_cp_async_wait_group<0>(); result = word[4 * neighbour]; }
     if (kind == COPY_BARRIER) { copy_from(word, in); __syncthreads(); result = word[4 * neighbour]; }

@@ -37,11 +37,19 @@ RACES = {
 def run(target):  # noqa: ARG001 - skips without a compiler
     def launch(kind, host_run, threads=64, grid=1):
         out, given = np.zeros(threads, np.uint32), np.arange(256, dtype=np.uint32)
-        arguments = (np.uint64(out.ctypes.data), np.uint64(given.ctypes.data), np.int32(KINDS.index(kind)))
+        arguments = (np.uint64(out.ctypes.data), np.uint64(given.ctypes.data))
         extents = (grid, 1, 1), (threads, 1, 1)
         keepalive = (out, given)
+        constants = {"KIND": kind}
         launch_checked(
-            HostTarget(host_run), KERNEL, {}, *extents, arguments, stream=0, keepalive=keepalive, shared_bytes=1024
+            HostTarget(host_run),
+            KERNEL,
+            constants,
+            *extents,
+            arguments,
+            stream=0,
+            keepalive=keepalive,
+            shared_bytes=1024,
         )
         return out
 
