@@ -44,7 +44,7 @@ extern "C" __global__ void races(unsigned int* out, const unsigned int* in) {  /
         result = word[t ^ 16];
     }
     if (kind == BYTES_OF_A_WORD) { ((unsigned short*)word)[t] = 1; result = ((unsigned short*)word)[t]; }
-    if (kind == SAME_BYTE) { ((unsigned char*)word)[t / 2] = 1; result = ((unsigned char*)word)[t / 2]; }
+    if (kind == SAME_BYTE) { ((unsigned char*)word)[t / 2] = 1; __syncthreads(); result = ((unsigned char*)word)[t / 2]; }
     if (kind == COPY_WAIT_BARRIER) { copy_from(word, in); ptx_cp_async_wait_group<0>(); __syncwarp(); result = word[4 * neighbour]; }
     if (kind == COPY_WAIT) { copy_from(word, in); ptx_cp_async_wait_group<0>(); result = word[4 * neighbour]; }
     if (kind == COPY_BARRIER) { copy_from(word, in); __syncthreads(); result = word[4 * neighbour]; }
