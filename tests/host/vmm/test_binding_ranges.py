@@ -58,7 +58,7 @@ def test_grow_shrink_and_close(stub):
     handles = [call.out for call in calls.of(CREATE)]
     assert calls.names(*CHANGES) == [
         *(RETAIN_CONTEXT, RESERVE, CREATE, CREATE, CREATE, MAP, MAP, MAP, ACCESS),
-        *(RECORD, ASK, UNMAP, FORGET, RELEASE, RELEASE),
+        *(RECORD, ASK, UNMAP, RELEASE, RELEASE, FORGET),
         *(WAIT, UNMAP, FREE, RELEASE, WAIT, RELEASE_CONTEXT),
     ]
     assert calls.args(RESERVE) == [u64(64 << 20, 0, 0, 0)]
