@@ -23,6 +23,8 @@ from .host_run import HostRun as HostRun
 from .paged_kv import PagedKV as PagedKV
 from .plan import DecodePlan as DecodePlan
 from .plan import plan_decode as plan_decode
+from .plan_prefill import PrefillPlan as PrefillPlan
+from .plan_prefill import plan_prefill as plan_prefill
 from .rotary import Rotary as Rotary
 from .scoring import Scoring as Scoring
 from .target import HostTarget as HostTarget

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .constants import Constants, constants_for
 from .errors import LaunchError
 from .launches.decode_build import WARPS, decode_build, decode_constants
+from .launches.prefill import prefill_build, prefill_constants
 from .paged_kv import NARROW
 
 NO_OPTIONS: Constants = {"SOFT_CAP": 0, "ALIBI": 0, "SINKS": 0, "WINDOW": 0}
@@ -55,6 +56,14 @@ def _decode(**options: int) -> Recipe:
     return recipe
 
 
+def _prefill(dtype: str, head_dim: int, layout: str, arch: str) -> Built:
+    build = prefill_build(dtype, head_dim, layout, arch)
+    query = "bfloat16" if dtype in NARROW else dtype
+    return Built(
+        prefill_constants(dtype, query, head_dim, 16, build, {**NO_OPTIONS, "CAUSAL": 1}), 32 * WARPS, build[1]
+    )
+
+
 KERNELS: Mapping[str, Recipe] = {
     "append_kv": _moving("SOURCE", ROTARY=0, WIDE=1),
     "gather_kv": _moving("OUTPUT"),
@@ -62,6 +71,7 @@ KERNELS: Mapping[str, Recipe] = {
     "paged_attention_simple": _plain(32),
     "paged_decode": _decode(BLOCK_SIZE=16),
     "contiguous_decode": _decode(),
+    "paged_prefill": _prefill,
     "decode_merge": _plain(32, HEADS=8),
     "merge_states": _plain(128),
     "copy_blocks": _plain(256, STAGE=0),

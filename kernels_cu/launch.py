@@ -16,6 +16,7 @@ from .launches.decode import contiguous_decode as contiguous_decode
 from .launches.decode import paged_decode as paged_decode
 from .launches.merge import decode_merge as decode_merge
 from .launches.merge import merge_states as merge_states
+from .launches.prefill import paged_prefill as paged_prefill
 from .launches.probe import probe_patches as probe_patches
 from .launches.probe import tlb_probe as tlb_probe
 from .launches.table import patch_table as patch_table

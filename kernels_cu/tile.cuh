@@ -68,29 +68,56 @@ __device__ __forceinline__ int key_column(int i, int upper, int second) {
 // The d of 16 that stands in row g (`upper` 0) or g + 8 (1) of the output.
 __device__ __forceinline__ int value_row_of(int g, int upper) { return NARROW ? 2 * g + upper : g + 8 * upper; }
 
-// scores[n] += K * query[n]: 16 tokens x 8 heads for each n. query[n][step] is that step's B fragment. The matrix lies
-// `matrix` bytes from the beginning of shared memory, here and below.
+// ldmatrix reads 16 tokens x 16 d, which are two such fragments where elements are narrow. K's as the tall operand A, 16
+// tokens x 16 d of the steps read * FRAGMENTS on; registers 0 and 2 are tokens 0 to 7 of it, 1 and 3 tokens 8 to 15,
+// each pair the operand B of the transposed product. The matrix lies `matrix` bytes from the beginning of shared memory.
+#define FRAGMENTS (NARROW ? 2 : 1)
+
+__device__ __forceinline__ void key_fragments(
+    uint32 (&k)[FRAGMENTS][4], const unsigned char* shared, int matrix, int read, int lane) {
+    const int first = matrix + place_of(lane % 16, lane / 16);
+    if (!NARROW) {
+        ptx_ldmatrix_x4(k[0], shared + (first ^ read * 32));
+    } else {
+        uint32 bytes[4];
+        ptx_ldmatrix_x4(bytes, shared + (first ^ read * 32));
+#pragma unroll
+        for (int f = 0; f < FRAGMENTS; f++) {
+            widen(Element(), bytes[2 * f], &k[f][0], &k[f][2]);
+            widen(Element(), bytes[2 * f + 1], &k[f][1], &k[f][3]);
+        }
+    }
+}
+
+// V's as the tall operand A, 16 d x 16 tokens; registers 0 and 2 are the d of `upper` 0, 1 and 3 of 1 (value_row_of).
+__device__ __forceinline__ void value_fragments(
+    uint32 (&v)[FRAGMENTS][4], const unsigned char* shared, int matrix, int read, int lane) {
+    const int first = matrix + place_of(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    if (!NARROW) {
+        ptx_ldmatrix_x4_trans(v[0], shared + (first ^ read * 32));
+    } else {
+        uint32 bytes[4];
+        ptx_ldmatrix_x4_trans(bytes, shared + (first ^ read * 32));
+#pragma unroll
+        for (int f = 0; f < FRAGMENTS; f++) {
+            widen(Element(), bytes[f], &v[f][0], &v[f][1]);
+            widen(Element(), bytes[f + 2], &v[f][2], &v[f][3]);
+        }
+    }
+}
+
+// scores[n] += K * query[n]: 16 tokens x 8 heads for each n. query[n][step] is that step's B fragment.
 template <int N>
 __device__ __forceinline__ void multiply_keys(
     float (&scores)[N][4], const unsigned char* shared, int matrix, const uint32 (&query)[N][STEPS][2], int lane) {
-    const int first = matrix + place_of(lane % 16, lane / 16);
 #pragma unroll
-    for (int step = 0; step < STEPS; step += NARROW ? 2 : 1) {
-        uint32 read[4];
-        ptx_ldmatrix_x4(read, shared + (first ^ (NARROW ? step : 2 * step) * 16));
-        if (!NARROW) {
+    for (int step = 0; step < STEPS; step += FRAGMENTS) {
+        uint32 k[FRAGMENTS][4];
+        key_fragments(k, shared, matrix, step / FRAGMENTS, lane);
 #pragma unroll
-            for (int n = 0; n < N; n++) Core::multiply(scores[n], read, query[n][step]);
-        } else {
+        for (int f = 0; f < FRAGMENTS; f++)
 #pragma unroll
-            for (int half = 0; half < 2; half++) {  // each chunk of 16 bytes is a step
-                uint32 wide[4];
-                widen(Element(), read[2 * half], &wide[0], &wide[2]);
-                widen(Element(), read[2 * half + 1], &wide[1], &wide[3]);
-#pragma unroll
-                for (int n = 0; n < N; n++) Core::multiply(scores[n], wide, query[n][step + half]);
-            }
-        }
+            for (int n = 0; n < N; n++) Core::multiply(scores[n], k[f], query[n][step + f]);
     }
 }
 
@@ -98,23 +125,13 @@ __device__ __forceinline__ void multiply_keys(
 template <int N>
 __device__ __forceinline__ void multiply_values(
     float (&out)[N][STEPS][4], const unsigned char* shared, int matrix, const uint32 (&weights)[N][2], int lane) {
-    const int first = matrix + place_of(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
-    for (int step = 0; step < STEPS; step += NARROW ? 2 : 1) {
-        uint32 read[4];
-        ptx_ldmatrix_x4_trans(read, shared + (first ^ (NARROW ? step : 2 * step) * 16));
-        if (!NARROW) {
+    for (int step = 0; step < STEPS; step += FRAGMENTS) {
+        uint32 v[FRAGMENTS][4];
+        value_fragments(v, shared, matrix, step / FRAGMENTS, lane);
 #pragma unroll
-            for (int n = 0; n < N; n++) Core::multiply(out[n][step], read, weights[n]);
-        } else {
+        for (int f = 0; f < FRAGMENTS; f++)
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                uint32 wide[4];
-                widen(Element(), read[half], &wide[0], &wide[1]);
-                widen(Element(), read[half + 2], &wide[2], &wide[3]);
-#pragma unroll
-                for (int n = 0; n < N; n++) Core::multiply(out[n][step + half], wide, weights[n]);
-            }
-        }
+            for (int n = 0; n < N; n++) Core::multiply(out[n][step + f], v[f], weights[n]);
     }
 }

@@ -30,11 +30,7 @@ def decode_build(dtype: str, head_dim: int, layout: str, arch: str) -> DecodeBui
 
     Raises LaunchError for a cache that the kernels do not walk.
     """
-    if head_dim not in HEAD_DIMS or layout == "vllm" or dtype == "float32":
-        raise LaunchError(
-            f"the decode kernels take head_dim 64, 128 or 256, layout hnd or nhd, and no float32, not {head_dim}, "
-            f"{layout} and {dtype}; use paged_attention_simple"
-        )
+    check_walkable(dtype, head_dim, layout)
     turn = WARPS * 2 * TILE * head_dim * ELEMENT_BYTES[dtype]  # a tile of each warp
     joint = 4 * WARPS * 8 * (head_dim + 4 + 2)
     for thread_blocks in (2, 1) if head_dim < 256 else (1,):
@@ -45,6 +41,15 @@ def decode_build(dtype: str, head_dim: int, layout: str, arch: str) -> DecodeBui
         f"{arch} has {most_shared_bytes(arch, 1)} bytes of shared memory for a thread block, head_dim {head_dim} of "
         f"{dtype} needs {2 * turn + joint}; use paged_attention_simple"
     )
+
+
+def check_walkable(dtype: str, head_dim: int, layout: str) -> None:
+    """Raise LaunchError unless the kernels on tensor cores walk such a cache."""
+    if head_dim not in HEAD_DIMS or layout == "vllm" or dtype == "float32":
+        raise LaunchError(
+            f"the kernels on tensor cores take head_dim 64, 128 or 256, layout hnd or nhd, and no float32, not "
+            f"{head_dim}, {layout} and {dtype}; use paged_attention_simple"
+        )
 
 
 def decode_constants(

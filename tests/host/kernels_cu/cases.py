@@ -8,7 +8,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernels_cu import PagedKV, Scoring, launch, plan_decode, reference, reference_append, reference_attention
+from kernels_cu import (
+    PagedKV,
+    Scoring,
+    launch,
+    plan_decode,
+    plan_prefill,
+    reference,
+    reference_append,
+    reference_attention,
+)
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 NARROW = {"e4m3": ml_dtypes.float8_e4m3fn, "int8": np.int8}
@@ -84,6 +93,8 @@ class Case:
     """Of query, keys and values, where a narrow cache has another."""
     scales: dict[str, Any] = field(default_factory=dict)
     """key_scale and value_scale of a narrow cache."""
+    queries: tuple[int, ...] = ()
+    """Query tokens of each sequence, after a prefill."""
     rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +189,31 @@ class Case:
         )
         return tuple(array if isinstance(array, np.ndarray) else array.get() for array in (out, lse))
 
+    def prefill(
+        self, target: Any, queries: tuple[int, ...], *, causal: bool = True, window: int | None = None, **scoring: Any
+    ) -> tuple[Any, Any]:
+        """Output and LSE of paged_prefill for the last ``queries`` tokens of each sequence, and the query, as NumPy."""
+        plan = plan_prefill(queries, self.lengths, self.kv_heads * self.group, self.kv_heads)
+        query = self.random(plan.tokens, plan.query_heads, self.head_dim)
+        out = self.array(_all_bits_set(query.shape, str(query.dtype)))
+        lse = self.array(np.full(query.shape[:2], np.nan, np.float32))
+        scoring = {**scoring, **self.scales}
+        scoring = {name: self.array(x) if isinstance(x, np.ndarray) else x for name, x in scoring.items()}
+        launch.paged_prefill(
+            target,
+            self.kv,
+            plan.on(self.array),
+            self.array(query),
+            self.array(self.tables),
+            out,
+            lse=lse,
+            causal=causal,
+            window=window,
+            scoring=Scoring(**scoring),
+        )
+        self.query, self.queries = query, queries
+        return tuple(array if isinstance(array, np.ndarray) else array.get() for array in (out, lse))
+
     def cached(self, b: int) -> tuple[Any, Any]:
         """K and V of a sequence as the cache holds them, rounded if it is narrow."""
         if not self.scales:
@@ -191,9 +227,11 @@ class Case:
 
     def wanted(self, **options: Any) -> tuple[Any, Any]:
         """Output and LSE in float64, from the values as they are in the cache."""
+        counts = self.queries or (1,) * len(self.lengths)
+        ends = np.cumsum(counts)
         rows = [
-            reference_attention.attention(self.query[b : b + 1], *self.cached(b), **options)
-            for b in range(len(self.lengths))
+            reference_attention.attention(self.query[end - count : end], *self.cached(b), **options)
+            for b, (end, count) in enumerate(zip(ends, counts, strict=True))
         ]
         return np.concatenate([out for out, _ in rows]), np.concatenate([lse for _, lse in rows])
 

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernels_cu import PagedKV, Rotary, launch
+from kernels_cu import PagedKV, Rotary, launch, plan_prefill
 from kernels_cu.blocks import Blocks
 from kernels_cu.plan import plan_decode
 
@@ -91,6 +91,11 @@ def contiguous_decode(target: Any, move: Any, kv: PagedKV) -> None:
     launch.contiguous_decode(target, kv, plan.on(move), row, move(np.zeros(1, np.int64)), one, row)
 
 
+def paged_prefill(target: Any, move: Any, kv: PagedKV) -> None:
+    plan, rows = plan_prefill((1,), (40,), 8, 2).on(move), [move(_row(kv, 8)) for _ in range(2)]
+    launch.paged_prefill(target, kv, plan, rows[0], move(np.zeros((1, 9), np.int32)), rows[1])
+
+
 def copy_blocks(target: Any, move: Any, **options: Any) -> None:
     blocks = Blocks(1 << 40, 4096, 4096, 2, 1 << 20)
     launch.copy_blocks(target, blocks, blocks, move(np.array([[0, 1]])), **options)
@@ -131,6 +136,6 @@ ON_A_POOL = (
     decode_merge,
 )
 """Samples that take a pool: any type, head_dim and layout."""
-FAST = (paged_decode, contiguous_decode)
+FAST = (paged_decode, contiguous_decode, paged_prefill)
 """Samples that take a pool of float16 or bfloat16, hnd or nhd, with head_dim 64, 128 or 256."""
 ON_BLOCKS = (copy_blocks, staged_copy_blocks, swap_blocks, fill_blocks, patch_table, patch_slots, tlb_probe)

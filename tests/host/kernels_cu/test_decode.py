@@ -362,7 +362,7 @@ def test_wrong_arguments_are_one_line_errors(cases, wrong, text):
 )
 def test_a_cache_that_tensor_cores_do_not_take_is_refused_with_the_kernel_that_does(cases, dtype, layout, head_dim):
     case = cases.Case(dtype, layout, head_dim, lengths=(20,))
-    with pytest.raises(LaunchError, match=r"take head_dim 64, 128 or 256, .*; use paged_attention_simple"):
+    with pytest.raises(LaunchError, match=r"tensor cores take head_dim 64, 128 or 256, .*; use paged_attention_simple"):
         case.decode(HostTarget())
 
 

@@ -21,6 +21,8 @@ from kernels_cu.report import ARCHS, KERNELS, resources
 from kernels_cu.source import PACKAGE, gpu_source
 
 DTYPES = ("float32", "float16", "bfloat16")
+MOST_REGISTERS = {"paged_prefill": 176}
+"""For head_dim 128. Elsewhere 128, with which four blocks of 128 threads have room on a multiprocessor."""
 GPUS = ("sm_80", "sm_90", "sm_100")
 POOLS = {
     "sm_80": (("float32", 8, "vllm"), ("bfloat16", 128, "hnd")),
@@ -85,7 +87,7 @@ def _sound(kernel):
     """No spills, no local arrays, and parameters that lie as a C struct would have them."""
     found = kernel.resources
     assert (found.spills, found.stack) == (0, 0), found
-    assert found.registers <= 128, found
+    assert found.registers <= MOST_REGISTERS.get(found.kernel, 128), found
     offset = 0
     for parameter in found.parameters:
         offset = -(-offset // parameter.size) * parameter.size
