@@ -34,9 +34,9 @@ def launch_checked(
     if 0 in grid:
         return
     kernel = load(source, constants, target.arch, host_run_of(target).observed)
+    check_arguments(kernel.name, kernel.parameters, arguments)  # here, not when a queued launch runs
 
     def call() -> None:
-        check_arguments(kernel.name, kernel.parameters, arguments)
         kernel.launch(target, grid, block, arguments, stream, shared_bytes)
 
     target.submit(stream, call, keepalive)

@@ -39,6 +39,25 @@ def test_a_call_that_fails_leaves_everything_as_it_was(failing, make_layout, pic
         pool.check()
 
 
+@pytest.mark.parametrize("missing", [1, 2, 3])
+def test_case_2_memory_that_runs_out_at_any_chunk_of_three_changes_nothing(failing, make_layout, picture, missing):
+    """kvcached#364: 3 chunks are needed and the device has no more at the ``missing``-th; 2 blocks are set aside."""
+    device, _ = failing
+    layout = make_layout(1024)  # two blocks a chunk
+    with paged.KVPool(device, layout, budget=32 * MIB, reserve_rows=1) as pool:
+        aside = pool.allocate(2)
+        hoard = vmm.GrowableRange(device, "64 MiB")
+        hoard.grow(device.memory_info().free - (missing - 1) * layout.chunk)
+        before = picture(pool)
+        with pytest.raises(vmm.OutOfMemoryError, match=f"chunk {missing} of 3 new ones"):
+            pool.allocate(6)
+        assert picture(pool) == before
+        assert (pool.reserve_rows, aside, pool.block_pool.used) == (1, [0, 1], 2)
+        hoard.close()
+        assert pool.allocate(6) == [2, 3, 4, 5, 6, 7]
+        pool.check()
+
+
 def test_prealloc_that_fails_leaves_nothing(failing, make_layout):
     device, api = failing
     before = api.live()

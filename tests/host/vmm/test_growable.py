@@ -281,10 +281,11 @@ def test_an_error_inside_with_is_not_hidden_by_an_array_in_its_frames(device):
     kv.close()
 
 
-def test_a_pinned_part_is_neither_unmapped_nor_moved_and_growth_beyond_it_is_free(kv):
-    """Case 20 (flashinfer#4398, llama.cpp#26771)."""
+def test_case_20_a_captured_part_is_neither_unmapped_nor_moved_and_growth_beyond_it_is_free(kv):
+    """flashinfer#4398, llama.cpp#26771."""
     kv.grow(4 * CHUNK)
     base = kv.base
+    kv.array("uint8", CHUNK, CHUNK)[:] = 7
     with kv.pin(CHUNK, 2 * CHUNK, "the graph of decode step 7"):
         with pytest.raises(vmm.StateError, match="the graph of decode step 7"):
             kv.remap(1)
@@ -294,6 +295,9 @@ def test_a_pinned_part_is_neither_unmapped_nor_moved_and_growth_beyond_it_is_fre
         kv.grow(2 * CHUNK)
         kv.shrink(3 * CHUNK)
         assert (kv.base, kv.size) == (base, 3 * CHUNK)
+        with pytest.raises(vmm.StateError, match="the graph of decode step 7"):
+            kv.close()
+        assert (kv.array("uint8", CHUNK, CHUNK) == 7).all()
     kv.shrink(3 * CHUNK)
 
 
