@@ -7,6 +7,7 @@ This package takes addresses, arrays and ints, and imports neither vmm nor paged
 
 from __future__ import annotations
 
+from . import conventions as conventions
 from . import launch as launch
 from . import reference as reference
 from . import reference_append as reference_append
