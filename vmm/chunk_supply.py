@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import threading
 import warnings
 import weakref
@@ -14,9 +13,6 @@ from .errors import AlignmentError, ClosedError, OutOfMemoryError, RangeError, S
 from .physical import PhysicalMemory, close_each, create_each
 from .prefetch import Prefetch
 from .sizes import Size, format_size, parse_size
-
-_numbers = itertools.count(1)
-_all: weakref.WeakValueDictionary[int, ChunkSupply] = weakref.WeakValueDictionary()
 
 
 class ChunkSupply:
@@ -55,7 +51,7 @@ class ChunkSupply:
         self._lock = threading.RLock()  # a range that the garbage collector finds may give while its thread takes
         self._prefetch = self._start(prefetch) if prefetch else None
         self._finalizer = weakref.finalize(self, _release_all, self._cached, self._prefetch)
-        _all[next(_numbers)] = self
+        device.caches[id(self)] = self
 
     def __repr__(self) -> str:
         bound = f" of {format_size(self.budget)}" if self.budget is not None else ""
@@ -220,9 +216,8 @@ class ChunkSupply:
 
     def _trim_others(self) -> bool:
         """Let the other supplies of this device release their caches; whether anything came free."""
-        found = [reference() for reference in _all.valuerefs()]
-        others = [other for other in found if other is not None and other is not self and other.device is self.device]
-        return sum(other.trim() for other in others) > 0
+        found = [reference() for reference in self.device.caches.valuerefs()]  # threads may add while this looks
+        return sum(other.trim() for other in found if other not in (None, self)) > 0
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:

@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .choice import open_driver
 from .driver import ILLEGAL_ADDRESS, Driver, error_of
@@ -27,6 +27,12 @@ class MemoryInfo:
 
     free: int
     total: int
+
+
+class Cache(Protocol):
+    """Keeps physical memory that nobody uses."""
+
+    def trim(self) -> int: ...
 
 
 class Device:
@@ -56,6 +62,8 @@ class Device:
         self._reported = False  # whether a fault was raised to somebody
         self.epoch = 0  # counts the waits for all work
         self.retirement = Retirement()
+        # who can release memory where the device is full
+        self.caches: weakref.WeakValueDictionary[int, Cache] = weakref.WeakValueDictionary()
         self._finalizer = weakref.finalize(self, _release_context, self.driver, ordinal)
 
     def __repr__(self) -> str:
