@@ -73,7 +73,7 @@ def block_tables_of(indptr: Integers, indices: Integers, no_block: int = -1) -> 
 
 
 def lengths_of(indptr: Integers, last_page_len: Integers, block_size: int) -> NDArray[np.int32]:
-    """The lengths int32 [B] in tokens from FlashInfer's CSR: no pages are no tokens, whatever stands in last_page_len."""
+    """The lengths int32 [B] in tokens from FlashInfer's CSR. No pages are no tokens, whatever their last_page_len."""
     counts = np.diff(indptr)
     return np.where(counts > 0, (counts - 1) * block_size + last_page_len, 0).astype(np.int32)
 
