@@ -24,6 +24,8 @@ _FAILURES = {
     3: "a barrier or shuffle waits for threads that never reach it",
     5: "lanes of one warp wait in different barriers, shuffles or matrix operations; all must reach the same one",
     6: "an asynchronous copy or a row of a matrix begins at {address:#x}, which is not a multiple of its size",
+    8: "a thread touches byte {address} of dynamic shared memory, of which the launch gave {shared}",
+    9: "an asynchronous copy goes to {address:#x}, or a row of a matrix lies there, which is not shared memory",
 }
 """What a Status of fiber.h means."""
 
@@ -119,7 +121,7 @@ class HostKernel:
         if status == _RACE:
             raise self._race(result)
         if status != _DONE:
-            raise KernelError(self._failure(status, result))
+            raise KernelError(self._failure(status, result, shared_bytes))
 
     @cached_property
     def _lines(self) -> LineTable:
@@ -135,9 +137,9 @@ class HostKernel:
         )
         return RaceError(self.name, tuple(result.block), result.address, before, now)
 
-    def _failure(self, status: int, result: _Result) -> str:
+    def _failure(self, status: int, result: _Result, shared: int) -> str:
         if failure := _FAILURES.get(status):
-            return f"{self.name}, block {tuple(result.block)}: {failure.format(address=result.address)}"
+            return f"{self.name}, block {tuple(result.block)}: {failure.format(address=result.address, shared=shared)}"
         return f"{self.name}: the system has no memory for the stacks of its threads; free some, or use fewer threads"
 
 

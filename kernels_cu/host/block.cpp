@@ -61,15 +61,25 @@ void run_another(Fiber* fiber) {
     pagewalk_switch(&fiber->stack_pointer, next ? next->stack_pointer : block.host_stack_pointer);
 }
 
-// Lanes that have returned are not waited for, here and below. Only a matrix operation needs all 32.
+// The last lane to arrive computes for all of them, from one slot a lane: nobody gives his next operands before he has
+// his result. Only here all 32 lanes must be there.
+void compute_together(Fiber* last) {
+    Warp& warp = *last->warp;
+    if (warp.living != ALL_LANES) stop_block(last, Status::MIXED_WARP, 0);
+    if (warp.meeting == Meeting::LDMATRIX || warp.meeting == Meeting::LDMATRIX_TRANS) {
+        const void* row = nullptr;
+        const Status status = check_rows(*last->block, warp, &row);
+        if (status != Status::DONE) stop_block(last, status, reinterpret_cast<uintptr_t>(row));
+    }
+    compute(warp, warp.meeting);
+}
+
+// Lanes that have returned are not waited for, here and below.
 void release_warp(Fiber* last) {
     Warp& warp = *last->warp;
     if (warp.at_warp != warp.living) return;
-    if (warp.meeting > Meeting::EXCHANGE && warp.living != ALL_LANES) stop_block(last, Status::MIXED_WARP, 0);
     if (last->block->observer) warp_meets(last, warp.at_warp, warp.meeting);
-    if (warp.meeting == Meeting::LDMATRIX || warp.meeting == Meeting::LDMATRIX_TRANS)
-        if (const void* row = misaligned_row(warp)) stop_block(last, Status::MISALIGNED, uintptr_t(row));
-    if (warp.meeting > Meeting::EXCHANGE) compute(warp, warp.meeting);
+    if (warp.meeting > Meeting::EXCHANGE) compute_together(last);
     warp.ready |= warp.at_warp;
     warp.at_warp = 0;
 }

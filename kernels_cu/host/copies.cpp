@@ -47,6 +47,7 @@ CopyQueue& queue_of(const Fiber* fiber) {
 void begin_copy(Fiber* fiber, void* to, const void* from, unsigned bytes, unsigned source_bytes, const void* at) {
     const uintptr_t both = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
     if (both % bytes) stop_block(fiber, Status::MISALIGNED, reinterpret_cast<uintptr_t>(from));
+    if (!is_shared(*fiber->block, to)) stop_block(fiber, Status::NOT_SHARED, reinterpret_cast<uintptr_t>(to));
     if (source_bytes > bytes) source_bytes = bytes;
     CopyQueue& queue = queue_of(fiber);
     const AsyncCopy copy = {static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes,

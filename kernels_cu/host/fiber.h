@@ -111,6 +111,8 @@ enum class Status : int {
     MIXED_WARP = 5,  // lanes of one warp meet in different operations
     MISALIGNED = 6,  // an address of an asynchronous copy or of a matrix row is not a multiple of its size
     RACE = 7,        // two threads touch a byte of shared memory without a barrier between
+    SHARED_END = 8,  // a byte behind the dynamic shared memory that the launch gave
+    NOT_SHARED = 9,  // an asynchronous copy goes to, or a row of a matrix lies in, other memory
 };
 
 struct Span {
@@ -135,10 +137,15 @@ struct Block {
     unsigned living, waiting;  // threads that have not returned; of these, at __syncthreads
     unsigned current;          // index of the warp that runs
     uint64_t random;           // state of the shuffled schedule, never 0
+    Span shared[2];            // shared memory, dynamic and static
     Observer* observer;        // who sees every access of an instrumented kernel, or null
-    Span shared[2], cache;     // what it watches: shared memory, dynamic and static, and one span of memory
+    Span watched[3];           // what it watches: shared memory as above, and the cache
     void* host_stack_pointer;  // where to go on when no fiber can run
 };
+
+inline bool is_shared(const Block& block, const void* address) {
+    return block.shared[0].contains(address) || block.shared[1].contains(address);
+}
 
 inline Fiber* fiber_in(uintptr_t slot) {
     const uintptr_t offset = slot / STACK_BYTES % STACK_OFFSETS * STACK_OFFSET_BYTES;

@@ -10,8 +10,8 @@ namespace {
 inline __attribute__((always_inline)) void see(const void* address, unsigned bytes, bool write, const void* at) {
     pagewalk::Fiber* fiber = pagewalk::this_fiber();
     const pagewalk::Block& block = *fiber->block;
-    if (block.shared[0].contains(address) || block.shared[1].contains(address) || block.cache.contains(address))
-        block.runtime->observe(fiber, address, bytes, write, at);
+    for (const pagewalk::Span& span : block.watched)
+        if (span.contains(address)) return block.runtime->observe(fiber, address, bytes, write, at);
 }
 
 }  // namespace

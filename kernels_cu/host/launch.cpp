@@ -122,6 +122,8 @@ class Workplace {
         block_.stacks = arena_->stacks;
         block_.copies = arena_->copies;
         block_.dynamic_shared = dynamic_shared_;
+        block_.shared[0] = {reinterpret_cast<uintptr_t>(dynamic_shared_), (options.shared_bytes + 3u) & ~3u};
+        block_.shared[1] = {reinterpret_cast<uintptr_t>(shared_.begin), shared_.size};
         complete_ = prepare_observer();
     }
 
@@ -130,15 +132,14 @@ class Workplace {
         if (!options.race_check && !options.meter) return true;
         block_.observer = &observer_;
         if (options.race_check) {
-            const uintptr_t dynamic = (options.shared_bytes + 3u) & ~3u;
-            block_.shared[0] = {reinterpret_cast<uintptr_t>(dynamic_shared_), dynamic};
-            block_.shared[1] = {reinterpret_cast<uintptr_t>(shared_.begin), shared_.size};
+            for (int i = 0; i < 2; i++) block_.watched[i] = block_.shared[i];
+            const uintptr_t bytes = block_.shared[0].bytes + block_.shared[1].bytes;
             const void* code = reinterpret_cast<const void*>(launch_.kernel->run);
-            observer_.races = RaceCheck::make(block_.warps * WARP_LANES, dynamic + shared_.size, code);
+            observer_.races = RaceCheck::make(block_.warps * WARP_LANES, bytes, code);
             if (!observer_.races) return false;
         }
         if (options.meter) {
-            block_.cache = options.meter->cache;
+            block_.watched[2] = options.meter->cache;
             observer_.meter = Meter::make(block_.warps, options.meter);
             if (!observer_.meter) return false;
         }
@@ -153,13 +154,23 @@ class Workplace {
 
     void report(const Fault& fault) {
         Result result = {fault.write, fault.address, block_.index, {}, {}, 0};
-        if (fault.happened) return fail(launch_, fault.stack_overflow ? Status::STACK_OVERFLOW : Status::FAULT, result);
+        if (fault.happened) return report_fault(fault, result);
         result.address = block_.address;
         if (block_.status == Status::RACE) {
             result.before = place_of(observer_.races->race().before, *launch_.kernel, shared_);
             result.now = place_of(observer_.races->race().now, *launch_.kernel, shared_);
         }
         fail(launch_, block_.status == Status::DONE ? Status::DEADLOCK : block_.status, result);
+    }
+
+    void report_fault(const Fault& fault, Result& result) {
+        const uintptr_t end = reinterpret_cast<uintptr_t>(arena_->dynamic_shared) + arena_->dynamic_shared_bytes;
+        Status status = fault.stack_overflow ? Status::STACK_OVERFLOW : Status::FAULT;
+        if (fault.address - end < GUARD_BYTES) {
+            status = Status::SHARED_END;
+            result.address = fault.address - reinterpret_cast<uintptr_t>(dynamic_shared_);
+        }
+        fail(launch_, status, result);
     }
 
     Launch& launch_;

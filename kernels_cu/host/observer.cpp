@@ -5,6 +5,8 @@
 namespace pagewalk {
 namespace {
 
+constexpr int CACHE = 2;
+
 unsigned warp_index(const Fiber* fiber) { return unsigned(fiber->warp - fiber->block->warp); }
 
 // Check an access to shared memory by `lane` of the warp of `fiber`, the one that runs.
@@ -36,7 +38,7 @@ void check_rows(Fiber* last) {
 void observe_access(Fiber* fiber, const void* address, unsigned bytes, bool write, const void* at) {
     Observer* observer = fiber->block->observer;
     if (!observer) return;
-    if (observer->meter && fiber->block->cache.contains(address)) {
+    if (observer->meter && fiber->block->watched[CACHE].contains(address)) {
         observer->meter->access(warp_index(fiber), fiber->lane, address, bytes, write, at);
     } else if (observer->races) {
         check(fiber, fiber->lane, address, bytes, write ? Access::WRITE : Access::READ, at);
@@ -46,7 +48,7 @@ void observe_access(Fiber* fiber, const void* address, unsigned bytes, bool writ
 void observe_copy(Fiber* fiber, const void* to, const void* from, unsigned bytes, unsigned source_bytes,
                   const void* at) {
     Observer* observer = fiber->block->observer;
-    if (observer->meter && source_bytes && fiber->block->cache.contains(from))
+    if (observer->meter && source_bytes && fiber->block->watched[CACHE].contains(from))
         observer->meter->access(warp_index(fiber), fiber->lane, from, source_bytes, false, at);
     if (observer->races) check(fiber, fiber->lane, to, bytes, Access::COPYING, at);
 }

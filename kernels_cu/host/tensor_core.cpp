@@ -88,13 +88,16 @@ void transpose(Warp& warp) {
 
 }  // namespace
 
-const void* misaligned_row(const Warp& warp) {
+Status check_rows(const Block& block, const Warp& warp, const void** row) {
     for (unsigned lane = 0; lane < WARP_LANES; lane++) {
         RowAddress given;
         memcpy(&given, warp.slot[lane], sizeof(given));
-        if (lane < 8 * given.matrices && reinterpret_cast<uintptr_t>(given.row) % 16) return given.row;
+        if (lane >= 8 * given.matrices) break;
+        *row = given.row;
+        if (reinterpret_cast<uintptr_t>(given.row) % 16) return Status::MISALIGNED;
+        if (!is_shared(block, given.row)) return Status::NOT_SHARED;
     }
-    return nullptr;
+    return Status::DONE;
 }
 
 void compute(Warp& warp, Meeting operation) {

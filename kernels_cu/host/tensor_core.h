@@ -7,7 +7,8 @@ namespace pagewalk {
 // Do `operation` for all lanes of a warp: operands in their slots, where the results replace them.
 void compute(Warp& warp, Meeting operation);
 
-// A row that the lanes give to ldmatrix and that is not aligned to its 16 bytes, or null.
-const void* misaligned_row(const Warp& warp);
+// Whether the rows that the lanes give to ldmatrix lie in shared memory, at multiples of their 16 bytes: DONE if they do,
+// and else what is wrong with the `row`.
+Status check_rows(const Block& block, const Warp& warp, const void** row);
 
 }  // namespace pagewalk

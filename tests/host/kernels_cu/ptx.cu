@@ -7,7 +7,7 @@ enum {
     EXP2, LOG2, RECIPROCAL, HALF_TO_FLOAT, TO_HALF, TO_BFLOAT16, HALF2, BFLOAT162, MULTIPLY, SUBTRACT, PERMUTE, TO_INT8,
     FROM_E4M3, TO_E4M3, COPY, LDMATRIX_X4, LDMATRIX_X4_TRANS, LDMATRIX_X2, LDMATRIX_X2_TRANS, LDMATRIX_X1,
     LDMATRIX_X1_TRANS, MOVMATRIX, MMA_K16_F16, MMA_K16_BF16, MMA_K8_F16, MMA_K8_BF16, VOTES, RING, LATE_WAIT, MIXED,
-    MISALIGNED, PAST_THE_END, LOAD_ONCE
+    MISALIGNED, PAST_THE_END, COPY_ELSEWHERE, ROW_ELSEWHERE, ROW_MISALIGNED, LOAD_ONCE
 };
 
 __device__ inline unsigned int of_one_thread(int kind, const unsigned int* in) {
@@ -100,6 +100,9 @@ extern "C" __global__ void ptx(unsigned int* all_out, const unsigned int* all_in
     if (kind == MIXED && lane == 5) out[0] = ptx_movmatrix_trans(in[0]);
     if (kind == MISALIGNED) ptx_cp_async_16(shared, in + 1, 16);
     if (kind == PAST_THE_END) shared[in[0]] = 1;
+    if (kind == COPY_ELSEWHERE) ptx_cp_async_16(all_out, in, 16);
+    if (kind == ROW_ELSEWHERE) ptx_ldmatrix_x1(out, lane == 7 ? (const void*)in : shared + 16 * lane);
+    if (kind == ROW_MISALIGNED) ptx_ldmatrix_x4(out, shared + 16 * lane + (lane == 20 ? 4 : 0));
     if (kind == LOAD_ONCE) {
         ptx_prefetch_l2(in);
         ptx_store_once(out, ptx_load_once(in));

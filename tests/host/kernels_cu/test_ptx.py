@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernels_cu import CompilerMissingError, HostRun, HostTarget, KernelError, KernelFault, nvrtc
+from kernels_cu import CompilerMissingError, HostRun, HostTarget, KernelError, nvrtc
 from kernels_cu.checked_launch import launch_checked
 from kernels_cu.host_run import COPIES, SCHEDULES
 from kernels_cu.nvrtc import compile_cubin
@@ -284,10 +284,25 @@ def test_an_address_that_no_copy_may_have_is_an_error(run):
         run("MISALIGNED", np.zeros((32, 32), np.uint32))
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("COPY_ELSEWHERE", "an asynchronous copy goes to .* which is not shared memory"),
+        ("ROW_ELSEWHERE", "a row of a matrix lies there, which is not shared memory"),
+        ("ROW_MISALIGNED", "a row of a matrix begins at 0x[0-9a-f]+4, which is not a multiple of its size"),
+    ],
+)
+def test_addresses_that_the_hardware_would_not_take_are_errors(run, kind, text):
+    with pytest.raises(KernelError, match=text):
+        run(kind, np.zeros((32, 32), np.uint32))
+
+
 def test_shared_memory_ends_where_the_launch_said(run):
     last = np.full((32, 1), 48 * 32 - 1, np.uint32)
     run("PAST_THE_END", last)
-    with pytest.raises(KernelFault):
+    with pytest.raises(
+        KernelError, match=r"ptx, .*touches byte 1536 of dynamic shared memory, of which the launch gave 1536"
+    ):
         run("PAST_THE_END", last + 1)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -93,3 +96,24 @@ def test_a_block_owes_nothing_to_the_one_before_it(run):
     run("OWN_COPY_WAIT", HostRun(race_check=True, threads=1), grid=100)
     with pytest.raises(RaceError):
         run("NOTHING", HostRun(race_check=True), grid=100)
+
+
+OF_KERNELS = ("append", "attention", "blocks", "contiguous", "decode", "merge", "prefill", "table")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("target")
+@pytest.mark.parametrize("name", OF_KERNELS)
+def test_no_test_of_a_kernel_has_a_race(name):
+    here = Path(__file__).parent
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "race_checked", str(here / f"test_{name}.py")]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(here)},
+        cwd=here.parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert re.search(r"\d+ passed", done.stdout)

@@ -169,3 +169,12 @@ def test_the_same_for_every_head_dim_and_architecture(kernel, dtype, head_dim):
 def test_whole_blocks_are_written_16_bytes_at_a_time(kernel, arch):
     code = _code(kernel, arch)
     assert code.count(r"STG\b.*") == code.count(r"STG\b.*\.128") > 0
+
+
+@pytest.mark.parametrize("kernel", ["append_kv", "gather_kv"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_tokens_are_moved_16_bytes_at_a_time(kernel, arch):
+    code = _code(kernel, arch)
+    assert code.count(r"STG\b.*") == code.count(r"STG\b.*\.128") > 0
+    assert code.count(r"LDG\b.*\.128.*") >= 2
+    assert code.count(r"LDG\b.*") - code.count(r"LDG\b.*\.128.*") == 1  # the token's slot
