@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+MOST = 10**9
+"""A count of a configuration beyond this is taken for a mistake."""
+
 
 class Config:
     """The values of one configuration; ``source`` names it in errors.
@@ -28,7 +31,7 @@ class Config:
             values = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise ValueError(f"cannot read {file}: {error.strerror}; give a model's config.json") from None
-        except ValueError as error:  # not UTF-8, or not JSON
+        except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested without end
             raise ValueError(f"{file} is not JSON: {error}; give a model's config.json") from None
         if not isinstance(values, dict):
             raise ValueError(f"{file} holds a {type(values).__name__}, not an object; give a model's config.json")
@@ -79,6 +82,8 @@ class Config:
             return None
         if not isinstance(found, int) or isinstance(found, bool) or found < 0:
             raise ValueError(f"{self.source}: key {key!r} must be a whole number, not {found!r}")
+        if found > MOST:
+            raise ValueError(f"{self.source}: key {key!r} is a number of {len(str(found))} digits, more than any model has; at most {MOST:,}")
         return found
 
     def first_count(self, *keys: str) -> int | None:

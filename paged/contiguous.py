@@ -29,6 +29,7 @@ from vmm import (
 )
 from vmm.one_thread import one_thread
 
+from .invariants import must
 from .layout import K
 from .spec import KVSpec
 
@@ -237,10 +238,10 @@ class ContiguousKV:
         """Prove the invariants; an AssertionError here is a bug of ours."""
         spans = self._open.values()
         chunks = [chunk for span in spans for chunk in self._chunks(span, 0, self.steps(span.length))]
-        assert sorted(chunks) == self.range.committed_chunks(), "committed chunks are not those of the spans"
-        assert self.tokens == sum(span.length for span in spans), "the tokens are counted wrong"
-        assert self._steps * self.planes == len(chunks), "the steps are counted wrong"
-        assert sorted([*self._free, *self._open]) == list(range(self.max_sequences)), "a span is lost"
+        must(sorted(chunks) == self.range.committed_chunks(), "committed chunks are not those of the spans")
+        must(self.tokens == sum(span.length for span in spans), "the tokens are counted wrong")
+        must(self._steps * self.planes == len(chunks), "the steps are counted wrong")
+        must(sorted([*self._free, *self._open]) == list(range(self.max_sequences)), "a span is lost")
 
     # -- steps --------------------------------------------------------------------------------------------------
 

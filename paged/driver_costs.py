@@ -72,7 +72,7 @@ def driver_costs(name_or_path: str) -> DriverCosts:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         source, costs = str(found["source"]), {str(call): float(us) for call, us in found["microseconds"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         example = '{"source": "where from", "microseconds": {"cuMemCreate": 29}}'
         raise ValueError(f"{path}: not a set of driver costs; write {example}") from None
     wrong = [call for call, us in costs.items() if not (math.isfinite(us) and us >= 0)]

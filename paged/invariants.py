@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from .pool import KVPool
 
 
+def must(holds: object, text: str) -> None:
+    """Raise AssertionError with ``text`` unless it holds; unlike an assert also where Python optimises those away."""
+    if not holds:
+        raise AssertionError(text)
+
+
 def check_block_pool(pool: BlockPool) -> None:
     """Free + held = total; rooms, fills and empty rows are what counts and committed rows say; nothing stands twice."""
     rows = pool.rows
@@ -23,14 +29,14 @@ def check_block_pool(pool: BlockPool) -> None:
     before = np.concatenate(([0], np.cumsum(committed)))  # committed rows below each row
     whole = before[last + 1] - before[first] == last + 1 - first
     held = counts > 0
-    assert (counts >= 0).all(), f"block {np.argmin(counts)} has a count below zero"
-    assert pool.used == held.sum(), f"{pool.used} used, {held.sum()} held"
-    assert pool.shared == counts.sum() - held.sum(), f"{pool.shared} holds beyond the first are counted wrong"
-    assert whole[held].all(), f"block {ids[held & ~whole][:1]} is live on an uncommitted row"
+    must((counts >= 0).all(), f"block {np.argmin(counts)} has a count below zero")
+    must(pool.used == held.sum(), f"{pool.used} used, {held.sum()} held")
+    must(pool.shared == counts.sum() - held.sum(), f"{pool.shared} holds beyond the first are counted wrong")
+    must(whole[held].all(), f"block {ids[held & ~whole][:1]} is live on an uncommitted row")
     free = sorted(chain.from_iterable(pool._rooms.rooms))
-    assert free == ids[whole & ~held].tolist(), "rooms are not the free blocks on committed rows"
-    assert pool.available == len(free), f"{pool.available} available, {len(free)} in rooms"
-    assert pool.committed.count == committed.sum() <= pool.max_rows, "more rows are committed than allowed"
+    must(free == ids[whole & ~held].tolist(), "rooms are not the free blocks on committed rows")
+    must(pool.available == len(free), f"{pool.available} available, {len(free)} in rooms")
+    must(pool.committed.count == committed.sum() <= pool.max_rows, "more rows are committed than allowed")
     starts = np.bincount(first[held], minlength=rows.count + 1)
     ends = np.bincount(last[held] + 1, minlength=rows.count + 1)
     _check_rows(pool, np.cumsum(starts - ends))
@@ -38,31 +44,32 @@ def check_block_pool(pool: BlockPool) -> None:
 
 def _check_rows(pool: BlockPool, fill: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
     """Each row's fill, its place among the rows with room, and whether it is empty. ``fill`` is the truth."""
-    assert pool._rooms.fills == fill[: pool.rows.count].tolist(), "the fill of a row is wrong"
-    assert sorted(pool.empty) == [row for row in pool.committed if not fill[row]], "the empty rows are wrong"
+    must(pool._rooms.fills == fill[: pool.rows.count].tolist(), "the fill of a row is wrong")
+    must(sorted(pool.empty) == [row for row in pool.committed if not fill[row]], "the empty rows are wrong")
     for row, room in enumerate(pool._rooms.rooms):
-        assert all(pool.rows.first(block) == row for block in room), f"row {row} has a block of another"
+        must(all(pool.rows.first(block) == row for block in room), f"row {row} has a block of another")
     where = {row: number for number, bucket in enumerate(pool._rooms.by_fill) for row in bucket}
-    assert where == {row: int(fill[row]) for row, room in enumerate(pool._rooms.rooms) if room}, (
-        "a row is in a wrong bucket"
+    must(
+        where == {row: int(fill[row]) for row, room in enumerate(pool._rooms.rooms) if room},
+        "a row is in a wrong bucket",
     )
-    assert not any(pool._rooms.by_fill[pool._rooms.top + 1 :]), "a row with room is fuller than the top"
+    must(not any(pool._rooms.by_fill[pool._rooms.top + 1 :]), "a row with room is fuller than the top")
 
 
 def check_pool(pool: KVPool) -> None:
     """The ids, the rows and the driver's layer agree; tables hold live blocks; the tokens are counted right."""
     check_block_pool(pool.block_pool)
     chunks = sorted(pool._chunks(pool.block_pool.committed))
-    assert pool.range.committed_chunks() == chunks, "committed chunks are not those of the committed rows"
-    assert not pool.prealloc or pool.block_pool.committed.count == pool.block_pool.max_rows, "a row was given back"
+    must(pool.range.committed_chunks() == chunks, "committed chunks are not those of the committed rows")
+    must(not pool.prealloc or pool.block_pool.committed.count == pool.block_pool.max_rows, "a row was given back")
     size = pool.layout.block_size
     holders: dict[int, int] = {}
     filled: dict[int, int] = {}
     for sequence in pool.sequences:
-        assert len(sequence.table) == -(-sequence.length // size), f"{sequence} has a wrong number of blocks"
+        must(len(sequence.table) == -(-sequence.length // size), f"{sequence} has a wrong number of blocks")
         for place, block in enumerate(sequence.table):
             holders[block] = holders.get(block, 0) + 1
             filled[block] = min(size, sequence.length - place * size)
     for block, number in holders.items():
-        assert pool.count(block) >= number, f"block {block} is in {number} tables, counted {pool.count(block)} times"
-    assert pool.tokens == sum(filled.values()), f"{pool.tokens} tokens counted, {sum(filled.values())} in tables"
+        must(pool.count(block) >= number, f"block {block} is in {number} tables, counted {pool.count(block)} times")
+    must(pool.tokens == sum(filled.values()), f"{pool.tokens} tokens counted, {sum(filled.values())} in tables")

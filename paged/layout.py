@@ -13,7 +13,9 @@ Inside a block, for one layer and one of K and V:
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from kernels_cu import PagedKV
 from vmm import RangeError
@@ -46,6 +48,10 @@ class KVLayout:
         if not isinstance(self.spec, KVSpec):
             kind = type(self.spec).__name__
             raise ValueError(f"a layout takes one KVSpec, not {kind}; a model has them in model(...).groups")
+        for name in ("block_size", "chunk"):
+            if not isinstance(getattr(self, name), SupportsIndex) or isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be a whole number, not {getattr(self, name)!r}")
+            object.__setattr__(self, name, operator.index(getattr(self, name)))
         if not 1 <= self.block_size <= 256:
             raise ValueError(f"block_size must be 1 to 256 tokens, not {self.block_size}")
         if self.order not in ORDERS:

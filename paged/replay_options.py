@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import SupportsIndex
 
 from vmm import Size, parse_size
@@ -14,6 +15,7 @@ from .roofline import H100_BANDWIDTH, H100_FLOPS, STEP_OVERHEAD_S
 DEFAULT_GPU_MEMORY = 80 << 30
 """Bytes of the GPU that the host driver stands for when none is named: an H100, as the roofline's constants."""
 
+_ZERO = re.compile(r"\s*0+(?:\.0+)?\s*(?:[KMGT]i)?B?\s*", re.IGNORECASE)
 _BOUNDS = (
     ("rate", 1e-6, 1e9),
     ("rate_scale", 1e-6, 1e6),
@@ -109,7 +111,7 @@ class Options:
 
 
 def _size_or_zero(value: Size, name: str) -> int:
-    zero = value.strip() in ("0", "0B", "0 B") if isinstance(value, str) else _is_zero(value)
+    zero = _ZERO.fullmatch(value) if isinstance(value, str) else _is_zero(value)
     return 0 if zero else parse_size(value, name=name)
 
 

@@ -91,7 +91,8 @@ class _Reader:
 
     def _read(self) -> str:
         if not self.path.is_file():
-            raise self.error("there is no such file", "give a trace as Azure CSV, Mooncake JSONL or CSV of lengths")
+            what = "is no regular file" if self.path.exists() else "there is no such file"
+            raise self.error(what, "give a trace as Azure CSV, Mooncake JSONL or CSV of lengths")
         try:
             data = self.path.read_bytes()
         except OSError as error:
@@ -160,7 +161,7 @@ class _Reader:
         )
 
     def _mooncake(self) -> Iterator[Row]:
-        for line, text in enumerate(self.text.splitlines(), 1):
+        for line, text in enumerate(self.text.split("\n"), 1):  # JSON may hold other ends of lines
             if not text.strip():
                 continue
             try:
@@ -178,7 +179,7 @@ class _Reader:
                 self._milliseconds(found["timestamp"], line),
                 self._tokens(found["input_length"], "input_length", line),
                 self._tokens(found["output_length"], "output_length", line),
-                self._hash_ids(found.get("hash_ids", ()), line),
+                self._hash_ids(found.get("hash_ids") or (), line),
             )
 
     def _tokens(self, value: object, column: str, line: int) -> int:

@@ -12,7 +12,7 @@ Size = SupportsIndex | str
 """What every public call takes as a size: bytes as an int, or text such as "300 MiB"."""
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_TEXT = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*")
 _LARGEST = 1 << 62
 
 
@@ -40,13 +40,18 @@ def _parse_text(value: str, name: str) -> int:
     match = _TEXT.fullmatch(value)
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise SizeError(f"{name} {value!r} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB or TiB)")
+        raise SizeError(f"{name} {_short(value)} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB or TiB)")
     whole, _, fraction = str(match[1]).partition(".")
     scale: int = 10 ** len(fraction)
     scaled, left = divmod(int(whole + fraction) * unit, scale)
     if left:
         raise SizeError(f"{name} {value!r} is not a whole number of bytes")
     return scaled
+
+
+def _short(value: str) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def format_size(size: float) -> str:

@@ -46,7 +46,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _fail("stopped", _FAILED)
         except _BAD_VALUES as error:  # an option's value, by the one who reads it
             return _fail(str(error), _BAD_USAGE)
-        except VmmError as error:
+        except (VmmError, OSError) as error:
             return _fail(str(error), _FAILED)
     return _DONE
 

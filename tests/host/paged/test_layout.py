@@ -158,3 +158,15 @@ def test_a_latent_has_no_value_for_the_kernels():
     layout = paged.KVLayout(paged.KVSpec(1, 1, 64, "float16", components=1))
     with pytest.raises(ValueError, match="one latent component is not supported yet"):
         layout.kv(BASE, BLOCKS, 0)
+
+
+@pytest.mark.parametrize("name", ["block_size", "chunk"])
+@pytest.mark.parametrize("value", [16.0, "16", True, None])
+def test_counts_are_whole_numbers(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number"):
+        paged.KVLayout(paged.KVSpec(2, 2, 64), **{name: value})
+
+
+def test_numpy_counts_become_ints():
+    layout = paged.KVLayout(paged.KVSpec(2, 2, 64), np.int16(16), chunk=np.int32(2 << 20))
+    assert (type(layout.block_size), type(layout.chunk)) == (int, int)

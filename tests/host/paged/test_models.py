@@ -233,3 +233,19 @@ def test_other_architectures_have_their_published_count(values, total, active):
 def test_latent_attention_keeps_one_latent_a_token(config):
     found = paged.from_config(config(**DEEPSEEK_V2_LITE))
     assert found.groups == (paged.KVSpec(27, 1, 512 + 64, "bfloat16", components=1),)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ('{"torch_dtype": "float16", "num_hidden_layers": ' + "9" * 400 + "}", "more than any model has"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_a_config_that_no_model_has_is_one_line(tmp_path, text, match):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=match) as caught:
+        paged.from_config(path)
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import paged
 import vmm
-from paged.__main__ import main
+from paged.commands.group import main
 from paged.layout import LAYOUTS, ORDERS
 from paged.place import place_of
 from paged.walk import translate, walk

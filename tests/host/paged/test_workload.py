@@ -1,5 +1,7 @@
 """Request traces: what is read, what is refused, and what is made where there is no file."""
 
+import json
+import os
 import re
 from pathlib import Path
 
@@ -169,8 +171,6 @@ def test_a_bad_trace_is_a_one_line_error(write, case: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"none\.csv: there is no such file; give a trace"):
         read_trace(tmp_path / "none.csv")
-    with pytest.raises(TraceError, match="there is no such file"):
-        read_trace(tmp_path)
 
 
 # -- what is made -------------------------------------------------------------------------------------------------
@@ -237,3 +237,18 @@ def test_rate_scale_divides_the_gaps_and_first_takes_the_first() -> None:
 def test_numbers_that_make_no_workload(call, words: str) -> None:
     with pytest.raises(TraceError, match=words):
         call(generate(3))
+
+
+def test_mooncake_text_may_hold_other_line_ends_and_null_ids(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    row = {"timestamp": 0, "input_length": 5, "output_length": 7, "hash_ids": None, "note": "a\u2028b\x0bc"}
+    path.write_text(json.dumps(row, ensure_ascii=False) + "\r\n", encoding="utf-8")
+    found = read_trace(path)
+    assert (found.prompt.tolist(), found.output.tolist(), found.hash_ids) == ([5], [7], None)
+
+
+def test_a_folder_or_a_pipe_is_no_trace(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ValueError, match="is no regular file"):
+            read_trace(path)

@@ -50,3 +50,9 @@ def test_rounding_is_to_the_nearest_multiple_on_its_side(size, multiple):
     assert down % multiple == 0
     assert up % multiple == 0
     assert up - down == (0 if size % multiple == 0 else multiple)
+
+
+def test_a_number_of_thousands_of_digits_is_a_short_error():
+    with pytest.raises(vmm.SizeError, match="is not a size") as caught:
+        vmm.parse_size("9" * 5000)
+    assert len(str(caught.value)) < 200
