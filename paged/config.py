@@ -83,7 +83,8 @@ class Config:
         if not isinstance(found, int) or isinstance(found, bool) or found < 0:
             raise ValueError(f"{self.source}: key {key!r} must be a whole number, not {found!r}")
         if found > MOST:
-            raise ValueError(f"{self.source}: key {key!r} is a number of {len(str(found))} digits, more than any model has; at most {MOST:,}")
+            digits = len(str(found))
+            raise ValueError(f"{self.source}: {key!r} has {digits} digits, more than any model has; at most {MOST:,}")
         return found
 
     def first_count(self, *keys: str) -> int | None:

@@ -238,7 +238,7 @@ def test_latent_attention_keeps_one_latent_a_token(config):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ('{"torch_dtype": "float16", "num_hidden_layers": ' + "9" * 400 + "}", "more than any model has"),
+        ('{"torch_dtype": "float16", "hidden_size": ' + "9" * 400 + "}", "more than any model has"),
         ("[" * 100_000, "is not JSON"),
     ],
 )
