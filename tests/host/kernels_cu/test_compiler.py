@@ -10,6 +10,7 @@ import pytest
 
 from kernels_cu import CompileError, CompilerMissingError, HostTarget
 from kernels_cu import compiler as compilers
+from kernels_cu.catalogue import KERNELS, built_for
 from kernels_cu.compiler import FLAGS, Compiler, find_compiler
 from kernels_cu.host_build import build_kernel
 from kernels_cu.source import PACKAGE, gpu_source
@@ -151,25 +152,38 @@ def test_a_compile_is_announced_on_a_terminal_and_in_the_log(tmp_path, monkeypat
     seen = stream()
     monkeypatch.setattr(sys, "stderr", seen)
     with caplog.at_level(logging.INFO, "pagewalk"):
-        build_kernel(PACKAGE / "append_kv.cu", CONSTANTS)
-        build_kernel(PACKAGE / "append_kv.cu", CONSTANTS)
+        build_kernel(PACKAGE / "paged_attention_simple.cu", CONSTANTS)
+        build_kernel(PACKAGE / "paged_attention_simple.cu", CONSTANTS)
     (record,) = caplog.records
     assert record.name == "pagewalk"
-    assert record.message.startswith("compiling append_kv (ELEMENT=float32 HEAD_DIM=8 LAYOUT_VLLM=0) with ")
+    assert record.message.startswith(
+        "compiling paged_attention_simple (ELEMENT=float32 HEAD_DIM=8 LAYOUT_VLLM=0) with "
+    )
     assert record.message.endswith(" s")
     assert seen.getvalue().count("\n") == lines
-    assert seen.getvalue().startswith("pagewalk: compiling append_kv" if lines else "")
+    assert seen.getvalue().startswith("pagewalk: compiling paged_attention" if lines else "")
 
 
-@pytest.mark.parametrize("layout", [0, 1])
-@pytest.mark.parametrize("kernel", ["append_kv", "paged_attention_simple"])
-@pytest.mark.usefixtures("target")
-def test_the_sources_give_no_warnings(tmp_path, monkeypatch, kernel, layout):
-    monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path))
+def _strict():
     found = find_compiler()
-    strict = Compiler((*found.command, "-Wall", "-Wextra", "-Werror"), found.identity)
+    return Compiler((*found.command, "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"), found.identity)
+
+
+IN_A_PLAIN_RUN = ("append_kv", "paged_attention_simple", "paged_decode")
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [name if name in IN_A_PLAIN_RUN else pytest.param(name, marks=pytest.mark.exhaustive) for name in KERNELS],
+)
+@pytest.mark.usefixtures("target")
+def test_the_sources_give_no_warnings(tmp_path, monkeypatch, kernel):
+    monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path))
+    strict = _strict()
     monkeypatch.setattr("kernels_cu.host_build.find_compiler", lambda: strict)
-    assert build_kernel(PACKAGE / f"{kernel}.cu", {**CONSTANTS, "LAYOUT_VLLM": layout}).is_file()
+    for layout in ("hnd", "vllm"):
+        if built := built_for(kernel, "float16", 64, layout, "host"):
+            assert build_kernel(PACKAGE / f"{kernel}.cu", built.constants).is_file()
 
 
 @pytest.mark.usefixtures("target")
@@ -177,8 +191,7 @@ def test_the_runtime_gives_no_warnings(tmp_path, monkeypatch):
     from kernels_cu.host_build import build_runtime
 
     monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path))
-    found = find_compiler()
-    strict = Compiler((*found.command, "-Wall", "-Wextra", "-Werror"), found.identity)
+    strict = _strict()
     monkeypatch.setattr("kernels_cu.host_build.find_compiler", lambda: strict)
     assert build_runtime().is_file()
 
