@@ -34,9 +34,14 @@ def launch_checked(
     if 0 in grid:
         return
     kernel = load(source, constants, target.arch, host_run_of(target).observed)
-    check_arguments(kernel.name, kernel.parameters, arguments)  # here, not when a queued launch runs
+    # At once where it can be: not when a queued launch runs. A GPU's table is read where its device is current.
+    at_once = target.arch == "host"
+    if at_once:
+        check_arguments(kernel.name, kernel.parameters, arguments)
 
     def call() -> None:
+        if not at_once:
+            check_arguments(kernel.name, kernel.parameters, arguments)
         kernel.launch(target, grid, block, arguments, stream, shared_bytes)
 
     target.submit(stream, call, keepalive)
