@@ -83,8 +83,9 @@ def _memory(dtype: str, head_dim: int, kernels: Sequence[str], as_json: bool) ->
     if as_json:
         print(json.dumps({"schema": 1, "memory": [asdict(row) for row in found]}, indent=2))
     else:
-        print(f"{dtype}, head_dim {head_dim}, counted on the CPU: sectors of 32 bytes a request, bytes")
-        print("used of those fetched, pages of 2 MiB a request, and all pages of the launch")
+        print(f"{dtype}, head_dim {head_dim}, counted on the CPU: sectors of 32 bytes a request,")
+        print("bytes used of those fetched, pages of 2 MiB a request and of the whole launch,")
+        print("and turns of the banks of shared memory over the fewest possible")
         print_memory(found)
 
 

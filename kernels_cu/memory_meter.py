@@ -1,4 +1,4 @@
-"""What a kernel's requests to the cache cost, counted on a CPU: sectors of 32 bytes and pages of 2 MiB."""
+"""What a kernel's requests cost, counted on a CPU: sectors and pages of the cache, turns of shared memory's banks."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ _MOST_SITES = 256
 class MeterSite:
     """The requests of all warps by one load or store of the kernel, summed up.
 
-    ``line``: "file:line" of the source. ``lanes``: threads that took part. ``bytes``: wanted, those that several lanes
-    want counted once. ``sectors`` and ``pages``: distinct ones of each request, summed over the requests.
+    ``line``: "file:line" of the source. ``shared``: to shared memory, else to the cache. ``lanes``: threads that took
+    part. ``bytes``: wanted, those of the cache that several lanes want counted once. ``sectors`` and ``pages`` of the
+    cache: distinct ones of each request, summed over the requests. ``turns`` of the banks of shared memory, and
+    ``fewest_turns`` that so many bytes could take.
     """
 
     line: str
     write: bool
+    shared: bool
     requests: int
     lanes: int
     bytes: int
     sectors: int
     pages: int
+    turns: int
+    fewest_turns: int
 
     @property
     def sectors_per_request(self) -> float:
@@ -45,9 +50,18 @@ class MeterSite:
         """How many addresses of pages one request has translated."""
         return self.pages / self.requests
 
+    @property
+    def conflicts(self) -> float:
+        """Turns of the banks over the fewest possible: 1 is free of conflicts."""
+        return self.turns / self.fewest_turns
+
+
+SUMS = ("requests", "lanes", "bytes", "sectors", "pages", "turns", "fewest_turns")
+"""What a site sums up."""
+
 
 class _Site(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("at", "write", "requests", "lanes", "bytes", "sectors", "pages")]
+    _fields_ = [(name, ctypes.c_uint64) for name in ("at", "write", "shared", *SUMS)]
 
 
 class MeterRecord(ctypes.Structure):
@@ -64,7 +78,10 @@ class MeterRecord(ctypes.Structure):
 
 
 class MemoryMeter:
-    """Watches the ``size`` bytes from ``address`` on. Give it to a HostRun; ``sites`` grows with every launch."""
+    """Watches the ``size`` bytes from ``address`` on, and shared memory. Give it to a HostRun.
+
+    ``sites`` grows with every launch.
+    """
 
     def __init__(self, address: int, size: int) -> None:
         if size < 1:
@@ -79,6 +96,16 @@ class MemoryMeter:
         """Pages of which any kernel touched a byte."""
         return sum(self._touched)
 
+    @property
+    def cache_sites(self) -> list[MeterSite]:
+        """Those of the watched memory."""
+        return [site for site in self.sites if not site.shared]
+
+    @property
+    def shared_sites(self) -> list[MeterSite]:
+        """Those of shared memory."""
+        return [site for site in self.sites if site.shared]
+
     def record(self) -> MeterRecord:
         """What one launch fills."""
         touched = ctypes.cast(self._touched, ctypes.POINTER(ctypes.c_uint8))
@@ -87,6 +114,6 @@ class MemoryMeter:
     def add(self, lines: list[str], record: MeterRecord) -> None:
         """Take what a launch filled; ``lines`` has the source line of each site."""
         for line, site in zip(lines, record.sites[: record.site_count], strict=True):
-            sums = (site.requests, site.lanes, site.bytes, site.sectors, site.pages)
             if site.requests:
-                self.sites.append(MeterSite(line, bool(site.write), *sums))
+                sums = (getattr(site, name) for name in SUMS)
+                self.sites.append(MeterSite(line, bool(site.write), bool(site.shared), *sums))

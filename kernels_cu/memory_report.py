@@ -19,7 +19,7 @@ from . import launch
 from .blocks import Blocks
 from .errors import LaunchError
 from .host_run import HostRun
-from .memory_meter import PAGE_BYTES, MemoryMeter, MeterSite
+from .memory_meter import PAGE_BYTES, SUMS, MemoryMeter, MeterSite
 from .paged_kv import LAYOUTS, VECTOR_BYTES, PagedKV
 from .plan import plan_decode
 from .scoring import Scoring
@@ -36,7 +36,8 @@ class MemoryRow:
     """The loads, or the stores (``write``), of one kernel from the cache, all together.
 
     ``sectors_per_request``, ``used`` (bytes used over bytes fetched) and ``pages_per_request`` are means over the
-    requests; ``pages`` of 2 MiB are all that the launch touched.
+    requests; ``pages`` of 2 MiB are all that the launch touched. ``conflicts``: turns of the banks of shared memory
+    over the fewest possible, of all that the kernel does there; None if that is nothing.
     """
 
     kernel: str
@@ -49,6 +50,7 @@ class MemoryRow:
     used: float
     pages_per_request: float
     pages: int
+    conflicts: float | None
 
 
 class _Pool:
@@ -185,15 +187,19 @@ def _measure(kernel: str, dtype: str, head_dim: int, layout: str, order: str, pl
             CASES[kernel](HostTarget(HostRun(meter=meter)), pool, pool.tables(place))
     except LaunchError:
         return []
-    found = [(write, [site for site in meter.sites if site.write == write]) for write in (False, True)]
+    found = [(write, [site for site in meter.cache_sites if site.write == write]) for write in (False, True)]
     return [_row((kernel, layout, order, place), write, sites, meter) for write, sites in found if sites]
 
 
 def _row(what: tuple[str, str, str, str], write: bool, sites: Sequence[MeterSite], meter: MemoryMeter) -> MemoryRow:
-    names = ("requests", "lanes", "bytes", "sectors", "pages")
-    whole = MeterSite("", write, *(sum(getattr(site, name) for site in sites) for name in names))
+    whole, shared = _total(sites), _total(meter.shared_sites)
     figures = (whole.sectors_per_request, whole.efficiency, whole.pages_per_request)
-    return MemoryRow(*what, write, whole.requests, *figures, meter.pages_touched)
+    conflicts = shared.conflicts if shared.requests else None
+    return MemoryRow(*what, write, whole.requests, *figures, meter.pages_touched, conflicts)
+
+
+def _total(sites: Sequence[MeterSite]) -> MeterSite:
+    return MeterSite("", False, False, *(sum(getattr(site, name) for site in sites) for name in SUMS))
 
 
 @contextmanager

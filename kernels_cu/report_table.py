@@ -27,11 +27,13 @@ def print_memory(found: Sequence[MemoryRow]) -> None:
     table = Table(box=None, padding=(0, 1, 0, 0), collapse_padding=True, pad_edge=False)
     for column in ("kernel", "layout", "order", "blocks", ""):
         table.add_column(column, no_wrap=True)
-    for column in ("sectors", "used", "pages", "all"):
+    for column in ("sectors", "used", "pages", "all", "banks"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in found:
         figures = (f"{row.sectors_per_request:.1f}", f"{row.used:.0%}", f"{row.pages_per_request:.2f}", str(row.pages))
-        table.add_row(row.kernel, row.layout, row.order, row.place, "store" if row.write else "load", *figures)
+        banks = "" if row.conflicts is None else f"{row.conflicts:.2f}"
+        what = (row.kernel, row.layout, row.order, row.place, "store" if row.write else "load")
+        table.add_row(*what, *figures, banks)
     Console().print(table)
 
 

@@ -131,8 +131,8 @@ class Workplace {
         const Options& options = launch_.options;
         if (!options.race_check && !options.meter) return true;
         block_.observer = &observer_;
+        for (int i = 0; i < 2; i++) block_.watched[i] = block_.shared[i];
         if (options.race_check) {
-            for (int i = 0; i < 2; i++) block_.watched[i] = block_.shared[i];
             const uintptr_t bytes = block_.shared[0].bytes + block_.shared[1].bytes;
             const void* code = reinterpret_cast<const void*>(launch_.kernel->run);
             observer_.races = RaceCheck::make(block_.warps * WARP_LANES, bytes, code);

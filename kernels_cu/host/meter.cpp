@@ -18,6 +18,25 @@ struct Distinct {
     }
 };
 
+bool is_at(const MeterSite& site, Place place) {
+    return site.at == reinterpret_cast<uintptr_t>(place.at) && site.write == place.write && site.shared == place.shared;
+}
+
+// Turns of the banks for the lanes `lanes` of a request: the most different words that one bank has to give.
+unsigned turns_for(unsigned lanes, const uintptr_t* address, unsigned bytes) {
+    Distinct<4 * WARP_LANES> words;
+    for (unsigned left = lanes; left; left &= left - 1) {
+        const uintptr_t first = address[__builtin_ctz(left)];
+        for (uintptr_t word = first / 4; word <= (first + bytes - 1) / 4; word++) words.add(word);
+    }
+    unsigned of_bank[BANKS] = {}, most = 0;
+    for (unsigned i = 0; i < words.count; i++) {
+        const unsigned turns = ++of_bank[words.value[i] % BANKS];
+        most = turns > most ? turns : most;
+    }
+    return most;
+}
+
 }  // namespace
 
 Meter* Meter::make(unsigned warps, MeterRecord* record) {
@@ -42,21 +61,19 @@ void Meter::destroy(Meter* meter) {
     free(meter);
 }
 
-MeterSite* Meter::sums_of(const void* at, bool write) {
-    const uint64_t place = reinterpret_cast<uintptr_t>(at);
+MeterSite* Meter::sums_of(Place place) {
     for (uint64_t i = 0; i < record_->site_count; i++)
-        if (record_->sites[i].at == place) return &record_->sites[i];
+        if (is_at(record_->sites[i], place)) return &record_->sites[i];
     if (record_->site_count == record_->most_sites) return nullptr;
     MeterSite* sums = &record_->sites[record_->site_count++];
-    *sums = {place, write, 0, 0, 0, 0, 0};
+    *sums = {reinterpret_cast<uintptr_t>(place.at), place.write, place.shared, 0, 0, 0, 0, 0, 0, 0};
     return sums;
 }
 
-Meter::OpenSite* Meter::open_site(OpenWarp& warp, const void* at, bool write) {
-    const uint64_t place = reinterpret_cast<uintptr_t>(at);
+Meter::OpenSite* Meter::open_site(OpenWarp& warp, Place place) {
     for (unsigned i = 0; i < warp.sites; i++)
-        if (warp.site[i].sums->at == place) return &warp.site[i];
-    MeterSite* sums = warp.sites < MOST_SITES ? sums_of(at, write) : nullptr;
+        if (is_at(*warp.site[i].sums, place)) return &warp.site[i];
+    MeterSite* sums = warp.sites < MOST_SITES ? sums_of(place) : nullptr;
     if (!sums) return nullptr;
     warp.site[warp.sites].sums = sums;
     return &warp.site[warp.sites++];
@@ -72,8 +89,8 @@ bool Meter::make_room(OpenSite& site) {
     return true;
 }
 
-void Meter::access(unsigned warp, unsigned lane, const void* address, unsigned bytes, bool write, const void* at) {
-    OpenSite* site = open_site(open_[warp], at, write);
+void Meter::access(unsigned warp, unsigned lane, uintptr_t address, unsigned bytes, Place place) {
+    OpenSite* site = open_site(open_[warp], place);
     if (!site) return;
     const unsigned index = site->next[lane];
     if (index == site->count) {
@@ -84,10 +101,10 @@ void Meter::access(unsigned warp, unsigned lane, const void* address, unsigned b
     Request& request = site->requests[index];
     request.lanes |= 1u << lane;
     request.bytes = bytes;
-    request.address[lane] = reinterpret_cast<uintptr_t>(address);
+    request.address[lane] = address;
 }
 
-void Meter::add_up(MeterSite& sums, const Request& request) {
+void Meter::add_cache(MeterSite& sums, const Request& request) {
     Distinct<WARP_LANES> places;
     Distinct<3 * WARP_LANES> sectors;
     Distinct<2 * WARP_LANES> pages;
@@ -97,8 +114,6 @@ void Meter::add_up(MeterSite& sums, const Request& request) {
         for (uintptr_t sector = first / SECTOR_BYTES; sector <= last / SECTOR_BYTES; sector++) sectors.add(sector);
         for (uintptr_t page = first / PAGE_BYTES; page <= last / PAGE_BYTES; page++) pages.add(page);
     }
-    sums.requests++;
-    sums.lanes += unsigned(__builtin_popcount(request.lanes));
     sums.bytes += places.count * request.bytes;  // lanes that want the same bytes get them once
     sums.sectors += sectors.count;
     sums.pages += pages.count;
@@ -108,8 +123,25 @@ void Meter::add_up(MeterSite& sums, const Request& request) {
         if (pages.value[i] <= last_page) record_->touched[pages.value[i] - first_page] = 1;
 }
 
+// Lanes of 8 bytes take turns by halves of the warp, lanes of 16 bytes by quarters.
+void Meter::add_shared(MeterSite& sums, const Request& request) {
+    const unsigned together = request.bytes > 8 ? 8 : request.bytes > 4 ? 16 : WARP_LANES;
+    for (unsigned first = 0; first < WARP_LANES; first += together) {
+        const unsigned lanes = request.lanes & (together == WARP_LANES ? ALL_LANES : ((1u << together) - 1) << first);
+        if (!lanes) continue;
+        sums.turns += turns_for(lanes, request.address, request.bytes);
+        sums.fewest_turns++;
+    }
+    sums.bytes += unsigned(__builtin_popcount(request.lanes)) * request.bytes;
+}
+
 void Meter::close(OpenSite& site) {
-    for (unsigned i = 0; i < site.count; i++) add_up(*site.sums, site.requests[i]);
+    for (unsigned i = 0; i < site.count; i++) {
+        site.sums->requests++;
+        site.sums->lanes += unsigned(__builtin_popcount(site.requests[i].lanes));
+        if (site.sums->shared) add_shared(*site.sums, site.requests[i]);
+        else add_cache(*site.sums, site.requests[i]);
+    }
     site.count = 0;
     memset(site.next, 0, sizeof(site.next));
 }

@@ -1,7 +1,9 @@
-// The memory meter (meter.cpp): what the requests of a warp to the cache cost, counted as the hardware counts.
+// The memory meter (meter.cpp): what the requests of a warp cost, counted as the hardware counts.
 //
-// The lanes of a warp that execute one load together make one request. The memory delivers sectors of 32 bytes, and the
-// address of each page of 2 MiB must be translated: a request of 32 x 16 neighbouring bytes takes 16 sectors of 1 page.
+// The lanes of a warp that execute one load together make one request. Of the cache, the memory delivers sectors of 32
+// bytes, and the address of each page of 2 MiB must be translated: a request of 32 x 16 neighbouring bytes takes 16
+// sectors of 1 page. Shared memory has 32 banks, each of which gives 4 bytes at a time: a request takes as many turns as
+// its busiest bank has different words to give, and 128 bytes take at least one.
 #pragma once
 #include "fiber.h"
 
@@ -9,12 +11,21 @@ namespace pagewalk {
 
 constexpr uintptr_t SECTOR_BYTES = 32;
 constexpr uintptr_t PAGE_BYTES = 2 << 20;
+constexpr unsigned BANKS = 32;
 
 // The sums over all requests of one load or store of the kernel.
 struct MeterSite {
     uint64_t at;  // in the kernel's code
-    uint64_t write;
-    uint64_t requests, lanes, bytes, sectors, pages;
+    uint64_t write, shared;
+    uint64_t requests, lanes, bytes;
+    uint64_t sectors, pages;       // of the cache
+    uint64_t turns, fewest_turns;  // of the banks of shared memory
+};
+
+// One load, store or copy of the kernel.
+struct Place {
+    const void* at;
+    bool write, shared;
 };
 
 // What the caller gives and gets. `touched` has one byte for each page of the span.
@@ -30,7 +41,8 @@ class Meter {
     static Meter* make(unsigned warps, MeterRecord* record);
     static void destroy(Meter* meter);
 
-    void access(unsigned warp, unsigned lane, const void* address, unsigned bytes, bool write, const void* at);
+    // `address` in the cache, or counted from the beginning of shared memory.
+    void access(unsigned warp, unsigned lane, uintptr_t address, unsigned bytes, Place place);
     // The lanes of a warp meet: what they did before is complete, and what they do next are other requests.
     void close_requests(unsigned warp);
 
@@ -52,11 +64,12 @@ class Meter {
         unsigned sites;
     };
 
-    OpenSite* open_site(OpenWarp& warp, const void* at, bool write);
-    MeterSite* sums_of(const void* at, bool write);
+    OpenSite* open_site(OpenWarp& warp, Place place);
+    MeterSite* sums_of(Place place);
     static bool make_room(OpenSite& site);
     void close(OpenSite& site);
-    void add_up(MeterSite& sums, const Request& request);
+    void add_cache(MeterSite& sums, const Request& request);
+    static void add_shared(MeterSite& sums, const Request& request);
 
     MeterRecord* record_;
     unsigned warps_;

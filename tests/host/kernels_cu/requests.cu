@@ -1,7 +1,8 @@
-// Requests to a watched memory, whose addresses test_meter.py chooses: each thread walks over its `count` offsets.
+// Requests to a watched memory, and to shared memory, whose addresses test_meter.py chooses: each thread walks over its
+// `count` offsets.
 #include "ptx.cuh"
 
-enum { READ_4, READ_16, WRITE_4, COPY_16, LOAD_ONCE, STORE_ONCE, READ_SOME };
+enum { READ_4, READ_16, WRITE_4, COPY_16, LOAD_ONCE, STORE_ONCE, READ_SOME, SHARED_2, SHARED_4, SHARED_8, SHARED_16, ROWS };
 
 extern "C" __global__ void requests(
     char* memory, const int* all_offsets, unsigned int* out, int count, int kind) {  // offsets: [threads of all blocks, count]
@@ -11,6 +12,19 @@ extern "C" __global__ void requests(
     unsigned int sum = 0;
     for (int i = 0; i < count; i++) {
         char* at = memory + offsets[i];
+        unsigned char* place = shared + offsets[i];
+        if (kind == SHARED_2) sum += *(volatile unsigned short*)place;
+        if (kind == SHARED_4) sum += *(volatile unsigned int*)place;
+        if (kind == SHARED_8) *(volatile unsigned long long*)place = sum;
+        if (kind == SHARED_16) {
+            const uint4 x = *(const uint4*)place;
+            sum += x.x ^ x.y ^ x.z ^ x.w;
+        }
+        if (kind == ROWS) {
+            unsigned int r[4];
+            ptx_ldmatrix_x4(r, place);
+            sum += r[0];
+        }
         if (kind == READ_4) sum += *(const unsigned int*)at;
         if (kind == READ_16) {
             const uint4 x = *(const uint4*)at;

@@ -65,6 +65,12 @@ def test_a_copy_reads_and_writes_whole_sectors(rows):
         assert (row.sectors_per_request, row.used, row.requests * 512) == (16, 1, 16 * PIECE)
 
 
+def test_nobody_waits_for_a_bank_of_shared_memory(rows):
+    conflicts = {kernel: row.conflicts for (kernel, *_), row in rows.items()}
+    wanted = {"paged_attention_simple": 1, "paged_decode": 1, "append_kv": None, "gather_kv": None, "copy_blocks": None}
+    assert {kernel: conflicts[kernel] for kernel in wanted} == wanted
+
+
 def test_what_a_kernel_is_not_made_for_is_left_out(rows):
     assert not any(key[:2] == ("paged_decode", "vllm") for key in rows)
     assert not any(key[0] == "copy_blocks" and key[1] != "hnd" for key in rows)
@@ -78,9 +84,21 @@ def test_the_command():
 
     done = run("--kernel", "paged_decode", "--kernel", "decode_merge")
     assert done.exit_code == 0
-    *_, header, first = done.stdout.splitlines()[:4]
-    assert header.split() == ["kernel", "layout", "order", "blocks", "sectors", "used", "pages", "all"]
-    assert first.split() == ["paged_decode", "hnd", "block", "in", "order", "load", "16.0", "100%", "1.00", "32"]
+    *_, header, first = done.stdout.splitlines()[:5]
+    assert header.split() == ["kernel", "layout", "order", "blocks", "sectors", "used", "pages", "all", "banks"]
+    assert first.split() == [
+        "paged_decode",
+        "hnd",
+        "block",
+        "in",
+        "order",
+        "load",
+        "16.0",
+        "100%",
+        "1.00",
+        "32",
+        "1.00",
+    ]
     assert max(map(len, done.stdout.splitlines())) <= 80
     found = json.loads(run("--json", "--kernel", "paged_decode").stdout)
     assert len(found["memory"]) == 8
