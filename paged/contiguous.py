@@ -27,6 +27,7 @@ from vmm import (
     parse_size,
     round_up,
 )
+from vmm.finishing import Finishing
 from vmm.one_thread import one_thread
 
 from .invariants import must
@@ -132,8 +133,9 @@ class ContiguousKV:
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self.range.__exit__(*exc)
-        self._end_spans()
+        with Finishing() as rest:
+            rest.run(self.range.__exit__, *exc)
+            self._end_spans()
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -218,12 +220,13 @@ class ContiguousKV:
         """What ``Span.close`` does. Raises StateError, and changes nothing, while an array views the span."""
         self._check_mine(span)
         steps = self.steps(span.length)
-        self.range.decommit(self._chunks(span, 0, steps), after=after)
-        self._steps -= steps
-        self.tokens -= span.length
-        del self._open[span.index]
-        heapq.heappush(self._free, span.index)
-        span.index, span.length = -1, 0
+        with Finishing() as rest:
+            rest.run(self.range.decommit, self._chunks(span, 0, steps), after=after)
+            self._steps -= steps
+            self.tokens -= span.length
+            del self._open[span.index]
+            heapq.heappush(self._free, span.index)
+            span.index, span.length = -1, 0
 
     def collect(self, *, wait: bool = False) -> int:
         """Unmap what retires and no work uses any more; with ``wait``, wait for all. The bytes given back."""
@@ -231,8 +234,9 @@ class ContiguousKV:
 
     def close(self) -> None:
         """Unmap everything and free the addresses; every span ends. Closing twice does nothing."""
-        self.range.close()
-        self._end_spans()
+        with Finishing() as rest:
+            rest.run(self.range.close)
+            self._end_spans()
 
     def check(self) -> None:
         """Prove the invariants; an AssertionError here is a bug of ours."""

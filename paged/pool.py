@@ -22,6 +22,7 @@ from vmm import (
     format_size,
     parse_size,
 )
+from vmm.finishing import Finishing
 from vmm.one_thread import one_thread
 
 from .block_pool import BlockPool
@@ -86,8 +87,9 @@ class KVPool:
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self.range.__exit__(*exc)
-        self._end_sequences()
+        with Finishing() as rest:
+            rest.run(self.range.__exit__, *exc)
+            self._end_sequences()
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -203,9 +205,9 @@ class KVPool:
         emptied = self.block_pool.free(blocks)
         surplus = len(self.block_pool.empty) - self.reserve_rows
         if emptied and surplus > 0 and not self.prealloc:
-            with contextlib.ExitStack() as undo:
+            with Finishing() as rest, contextlib.ExitStack() as undo:
                 undo.callback(self.block_pool.hold, blocks)
-                self._decommit(heapq.nlargest(surplus, self.block_pool.empty), after)
+                rest.run(self._decommit, heapq.nlargest(surplus, self.block_pool.empty), after)
                 undo.pop_all()
 
     @one_thread
@@ -231,8 +233,9 @@ class KVPool:
 
     def close(self) -> None:
         """Unmap everything and free the addresses; every sequence ends. Closing twice does nothing."""
-        self.range.close()
-        self._end_sequences()
+        with Finishing() as rest:
+            rest.run(self.range.close)
+            self._end_sequences()
 
     def check(self) -> None:
         """Prove the invariants; an AssertionError here is a bug of ours."""
@@ -295,8 +298,9 @@ class KVPool:
         return self.committed + fresh * self.layout.row_bytes > self.block_pool.max_rows * self.layout.row_bytes
 
     def _decommit(self, rows: list[int], after: After) -> None:
-        self.range.decommit(self._chunks(rows), after=after)
-        self.block_pool.decommit(rows)
+        with Finishing() as rest:
+            rest.run(self.range.decommit, self._chunks(rows), after=after)
+            self.block_pool.decommit(rows)
 
     def _chunks(self, rows: Iterable[int]) -> list[int]:
         """The chunks of the range behind some rows: one in every plane for each."""

@@ -7,6 +7,7 @@ import operator
 from typing import TYPE_CHECKING
 
 from vmm import After, ClosedError, RangeError
+from vmm.finishing import Finishing
 
 from .block_table import Slots, slots_of
 
@@ -71,10 +72,11 @@ class Sequence:
         if not self._open:
             return
         gone = self._tokens_held_alone()
-        self.pool.free(self.table, after=after)
-        self.pool.tokens -= gone
-        self.pool.forget(self)
-        self.end()
+        with Finishing() as rest:
+            rest.run(self.pool.free, self.table, after=after)
+            self.pool.tokens -= gone
+            self.pool.forget(self)
+            self.end()
 
     def check_in(self, pool: KVPool) -> None:
         """Raise ClosedError if the sequence was freed, ValueError if it is another pool's."""

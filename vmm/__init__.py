@@ -18,6 +18,7 @@ from .errors import (
     DriverMissingError,
     OutOfMemoryError,
     RangeError,
+    ReleaseError,
     SharingError,
     SizeError,
     StateError,

@@ -81,7 +81,7 @@ class AddressRange:
 
     def mappings(self) -> list[Mapping]:
         """The mappings in the order of their addresses."""
-        return [self._mappings[offset] for offset in sorted(self._mappings)]
+        return [mapping for _offset, mapping in sorted(self._mappings.copy().items())]
 
     def map(self, offset: int, memory: PhysicalMemory, *, most: Access = Access.READWRITE) -> Mapping:
         """Map all of ``memory`` at ``base + offset``; no device may touch it until ``set_access``.
@@ -102,6 +102,21 @@ class AddressRange:
         self.device.driver.map(mapping.address, mapping.size, mapping.handle)
         self._mappings[mapping.offset] = mapping
         self.set_access([mapping], mapping.access)
+
+    def unmap_all(self) -> None:
+        """Unmap every mapping, each contiguous run in one call. All or nothing, but for memory that was closed."""
+        with contextlib.ExitStack() as undo:
+            gone: list[Mapping] = []
+            undo.callback(self._restore_open, gone)
+            for run in adjacent(self.mappings()):
+                self.unmap(run)
+                gone.extend(run)
+            undo.pop_all()
+
+    def _restore_open(self, gone: Sequence[Mapping]) -> None:
+        for mapping in gone:
+            if not mapping.memory.closed:  # else the unmap was the end of it
+                self.restore(mapping)
 
     def unmap(self, mappings: Sequence[Mapping]) -> None:
         """Unmap adjacent mappings, given in the order of their addresses, in one call. Does not wait for work.
@@ -167,7 +182,7 @@ class AddressRange:
     def close(self) -> None:
         """Unmap what is mapped and free the reservation. Closing twice does nothing."""
         if self._finalizer.alive:
-            _unmap_all(self.device, self._base, self._mappings)
+            self.unmap_all()
             self.device.driver.free(self._base, self.size)
             self._finalizer.detach()
 

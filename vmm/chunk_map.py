@@ -15,6 +15,7 @@ from .chunk_supply import ChunkSupply
 from .driver import Access
 from .errors import RangeError, VmmError
 from .fence import Fence
+from .finishing import Finishing
 from .physical import PhysicalMemory
 from .retirement import Kept
 from .sizes import format_size
@@ -40,6 +41,7 @@ class ChunkMap:
         self.device, self.chunk_size = addresses.device, supply.chunk_size
         self.mappings: dict[int, Mapping] = {}
         self.leaving: dict[int, Mapping] = {}  # mapped still, and nobody's: they go when their fence opens
+        self.earlier: dict[int, tuple[Fence, ...]] = {}  # committed again while this work was in flight
         self.windows: list[ZeroWindow] = []
         self.retirement = addresses.device.retirement
         self._owner = next(_owners)
@@ -82,7 +84,7 @@ class ChunkMap:
         done: list[Mapping] = []
         with contextlib.ExitStack() as undo:
             undo.callback(self._undo_commit, kept, fresh, memory, done)
-            self.retirement.collect()  # what came free meanwhile need not be created
+            self.retirement.poll()  # what came free meanwhile need not be created
             memory += self.supply.take(len(fresh))
             for window in self.windows:
                 window.uncover(fresh)
@@ -90,8 +92,9 @@ class ChunkMap:
             undo.pop_all()
         self.mappings.update(zip(fresh, done, strict=True))
         self.mappings.update(back)
-        for chunk in back:
-            del self.leaving[chunk]
+        for one in kept:
+            del self.leaving[one.chunk]
+            self.earlier[one.chunk] = (one.entry.fence, *one.entry.older)
         self.supply.retire(-len(back))
 
     def decommit(self, leaving: Sequence[int], fence: Fence) -> None:
@@ -102,26 +105,37 @@ class ChunkMap:
         mappings = {chunk: self.mappings[chunk] for chunk in leaving}
         with contextlib.ExitStack() as undo:
             undo.callback(fence.close)
-            done = fence.done
+            older = self._in_flight(leaving)
+            done = fence.done and not older
             if done:
                 self._unmap_runs(list(mappings.values()))
             undo.pop_all()
         for chunk in leaving:
             del self.mappings[chunk]
+            self.earlier.pop(chunk, None)
         if done:
-            self.supply.give([mapping.memory for mapping in mappings.values()])
-            fence.close()
+            with Finishing() as rest:
+                rest.run(self.give, list(mappings.values()))
+                rest.run(fence.close)
         else:
             self.leaving.update(mappings)
             self.supply.retire(len(mappings))
-            self.retirement.add(self, mappings, fence)
+            self.retirement.add(self, mappings, fence, older)
+
+    def _in_flight(self, chunks: Sequence[int]) -> list[Fence]:
+        """The fences of earlier decommits of these chunks, which came back before the work was done."""
+        found = {id(fence): fence for chunk in chunks for fence in self.earlier.get(chunk, ())} if self.earlier else {}
+        return [fence for fence in found.values() if not fence.done]
 
     def unmap(self, mappings: list[Mapping]) -> None:
-        """Unmap what has retired, each contiguous run in one call, and return its memory. Ascending order."""
+        """Unmap what has retired, each contiguous run in one call. Ascending order; all or none."""
         self._unmap_runs(mappings)
         for mapping in mappings:
             del self.leaving[mapping.offset // self.chunk_size]
         self.supply.retire(-len(mappings))
+
+    def give(self, mappings: list[Mapping]) -> None:
+        """Return the memory of mappings that are gone."""
         self.supply.give([mapping.memory for mapping in mappings])
 
     def protect(self, chunks: Sequence[int], access: Access) -> None:
@@ -143,16 +157,20 @@ class ChunkMap:
         return new
 
     def close(self) -> None:
-        """Unmap everything, free the addresses, return the memory. The work has been waited for."""
-        self.retirement.forget(self)
-        memory = [mapping.memory for mapping in (*self.mappings.values(), *self.leaving.values())]
-        self.addresses.close()
-        memory += [window.forget() for window in self.windows]
-        self.windows.clear()
-        self.supply.retire(-len(self.leaving))
-        self.mappings.clear()
-        self.leaving.clear()
-        self.supply.give(memory)
+        """Unmap everything, free the addresses, return the memory. The work has been waited for.
+
+        Where an unmap is refused nothing has changed; what else is refused only gives back, and all the rest is done.
+        """
+        with self.retirement.alone(), Finishing() as rest:
+            self.addresses.unmap_all()
+            rest.run(self.retirement.forget, self)
+            memory = [mapping.memory for mapping in (*self.mappings.values(), *self.leaving.values())]
+            memory += [window.forget() for window in self.windows]
+            self.supply.retire(-len(self.leaving))
+            for books in (self.windows, self.mappings, self.leaving, self.earlier):
+                books.clear()
+            rest.run(self.addresses.close)
+            rest.run(self.supply.give, memory)
 
     # -- steps and their undo -----------------------------------------------------------------------------------
 

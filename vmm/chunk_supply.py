@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 import warnings
 import weakref
@@ -13,6 +14,8 @@ from .errors import AlignmentError, ClosedError, OutOfMemoryError, RangeError, S
 from .physical import PhysicalMemory, close_each, create_each
 from .prefetch import Prefetch
 from .sizes import Size, format_size, parse_size
+
+_all: weakref.WeakSet[ChunkSupply] = weakref.WeakSet()  # for a fork
 
 
 class ChunkSupply:
@@ -52,6 +55,7 @@ class ChunkSupply:
         self._prefetch = self._start(prefetch) if prefetch else None
         self._finalizer = weakref.finalize(self, _release_all, self._cached, self._prefetch)
         device.caches[id(self)] = self
+        _all.add(self)
 
     def __repr__(self) -> str:
         bound = f" of {format_size(self.budget)}" if self.budget is not None else ""
@@ -187,6 +191,11 @@ class ChunkSupply:
             self._prefetch.stop()
         self.trim()
 
+    def forked(self) -> None:
+        """In a child: no thread of the parent, which may have held the lock, is there to let it go."""
+        if self._prefetch is None:  # else nobody held it: see ``Prefetch``
+            self._lock = threading.RLock()
+
     def _start(self, prefetch: Size) -> Prefetch:
         """Start the thread. It knows what it needs of this supply, and not the supply."""
         target = parse_size(prefetch, name="prefetch") // self.chunk_size
@@ -228,6 +237,14 @@ class ChunkSupply:
         asked, left = format_size(count * self.chunk_size), format_size(self.available or 0)
         used = f"{format_size(self.in_use)} of {format_size(self.budget)} are in use"
         return f"{asked} asked, {left} left in the budget ({used}); free something or raise the budget"
+
+
+def _in_child() -> None:
+    for found in _all:
+        found.forked()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _release_all(cached: list[PhysicalMemory], prefetch: Prefetch | None) -> None:

@@ -7,6 +7,7 @@ and any failure leaves handles, mappings and counts as they were. ``GrowableRang
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 import warnings
@@ -21,6 +22,7 @@ from .device import Device
 from .driver import Access
 from .errors import AlignmentError, ClosedError, RangeError, StateError
 from .fence import After
+from .finishing import Finishing
 from .pins import Pin, Pins
 from .sizes import Size, format_size, parse_size, parse_span, round_up
 from .views import Shape, View, Views, describe_array, make_array
@@ -161,7 +163,7 @@ class ChunkedRange:
         with self._alone():
             leaving = self._check_leaving(chunks)
             if leaving:
-                self.device.retirement.collect()
+                self.device.retirement.poll()
                 self._chunks.decommit(leaving, self.device.fence(after))
 
     def collect(self, *, wait: bool = False) -> int:
@@ -204,7 +206,7 @@ class ChunkedRange:
             raise AlignmentError(f"the chunk of {self.chunk_size} bytes is no multiple of {need}; make larger chunks")
         if wanted and not self.device.driver.can_access_peer(other, own):
             raise StateError(f"device {other} cannot reach the memory of device {own}: they have no peer access")
-        with self._alone():
+        with self._alone(), self.device.retirement.alone():  # nothing is unmapped under the calls
             self._refuse_less((0, self.reserved), wanted, other)
             self._chunks.addresses.grant(other, wanted)
 
@@ -283,19 +285,22 @@ class ChunkedRange:
     def close(self) -> None:
         """Unmap everything, return the chunks and free the addresses. Closing twice does nothing.
 
-        Raises StateError while an array still views the range or a pin holds it.
+        Raises StateError while an array still views the range or a pin holds it, DriverError when an unmap is refused;
+        nothing has changed then.
         """
         if not self._finalizer.alive:
+            self._chunks.addresses.close()  # of any use only where the driver did not take them back at first
             return
         with self._alone():
             everything = [(0, self.reserved)]
             self._pins.refuse(everything, f"close {self.name}, which has")
             self._views.refuse(everything, f"close {self.name}, which has")
             self.device.synchronize()
-            self._finalizer.detach()
-            self._chunks.close()
-            if self._own_supply:
-                self.supply.close()
+            with Finishing() as rest:
+                rest.run(self._chunks.close)
+                self._finalizer.detach()
+                if self._own_supply:
+                    rest.run(self.supply.close)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -342,7 +347,12 @@ class ChunkedRange:
 
 
 def _drop(chunks: ChunkMap) -> None:
-    """Give everything back when a range was dropped without close, and say so."""
+    """Give everything back when a range was dropped without close. The garbage collector may run this anywhere."""
+    chunks.retirement.drop(functools.partial(_end, chunks))
+
+
+def _end(chunks: ChunkMap) -> None:
+    """Wait, give everything back, and say so."""
     try:
         chunks.device.synchronize()
     finally:

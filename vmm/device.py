@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +14,7 @@ from .choice import open_driver
 from .driver import ILLEGAL_ADDRESS, Driver, error_of
 from .errors import ClosedError, DriverError, RangeError
 from .fence import After, Fence
+from .finishing import Finishing
 from .retirement import Retirement
 from .sizes import format_size
 
@@ -58,9 +61,10 @@ class Device:
         self.total = self.driver.device_total(ordinal)
         self.granularity = self.driver.granularity(ordinal)
         self._context = self.driver.context_retain(ordinal)
-        self._in_flight: list[tuple[int, object]] = []
+        self._in_flight: deque[tuple[int, int, object]] = deque()  # event or 0, turn, what it keeps alive
         self._reported = False  # whether a fault was raised to somebody
-        self.epoch = 0  # counts the waits for all work
+        self._turns = itertools.count(1)
+        self.waited = 0  # all work queued before this turn is done
         self.retirement = Retirement()
         # who can release memory where the device is full
         self.caches: weakref.WeakValueDictionary[int, Cache] = weakref.WeakValueDictionary()
@@ -124,11 +128,17 @@ class Device:
         """
         if self.idle:
             return  # after a fork the work is the parent's
-        with self.current(), self._fault_noted(once=True):
+        turn = self.next_turn()
+        with self.current(), self.fault_told(once=True):
             self.driver.synchronize()
-        self.epoch += 1
+            self._reported = False
+        self.waited = max(self.waited, turn)
         self._drop_finished()
-        self.retirement.collect()
+        self.retirement.poll()
+
+    def next_turn(self) -> int:
+        """A number for this moment: ``waited`` is greater once a wait for all work that began later has ended."""
+        return next(self._turns)
 
     def finished(self, event: int) -> bool:
         """Whether the work before an event is done. In a context that was lost to a fault nothing runs any more."""
@@ -145,17 +155,13 @@ class Device:
         A software driver has streams that take ``call`` itself, and may run it later.
         """
         take = getattr(self.driver.api, "submit", None)
-        with self.current(), self._fault_noted():
+        with self.current(), self.fault_told():
             if take is not None:
                 take(stream, call, keepalive)
                 return
-            self._drop_finished()
             call()
-            event = self.driver.event_record(stream)
-            if self.driver.event_done(event):
-                self.driver.event_destroy(event)
-            else:
-                self._in_flight.append((event, keepalive))
+            self._keep(stream, keepalive)
+            self._drop_finished()
 
     def fault(self, address: int, write: bool) -> Exception:
         """The error for a kernel's access to an address that it must not touch, with all that is known about it."""
@@ -171,12 +177,19 @@ class Device:
         if self._finalizer.alive:
             try:
                 self.synchronize()
-            finally:  # after a fault nothing but the release works any more
-                self._finalizer()
+            finally:  # after a fault nothing but this works any more
+                self.retirement.poll()
+                self._release()
+
+    def _release(self) -> None:
+        with Finishing() as rest:
+            if not self.driver.forked:
+                rest.run(self.driver.context_release, self.ordinal)
+            self._finalizer.detach()
 
     @contextlib.contextmanager
-    def _fault_noted(self, *, once: bool = False) -> Iterator[None]:
-        """Remember that a fault was raised to somebody; with ``once``, raise none that was."""
+    def fault_told(self, *, once: bool = False) -> Iterator[None]:
+        """Remember that a fault was raised to somebody inside the ``with``; with ``once``, raise none that was."""
         try:
             yield
         except DriverError as error:
@@ -185,15 +198,30 @@ class Device:
             if error.code != ILLEGAL_ADDRESS or not (once and known):
                 raise
 
+    def _keep(self, stream: int, keepalive: object) -> None:
+        """Keep something alive until the work now in ``stream`` is done; without an event, until all work is."""
+        turn = self.next_turn()
+        try:
+            event = self.driver.event_record(stream)
+        except BaseException:
+            self._in_flight.append((0, turn, keepalive))
+            raise
+        self._in_flight.append((event, turn, keepalive))
+
     def _drop_finished(self) -> None:
-        """Let go of what completed launches kept alive; the order of completion is that of each stream."""
-        still: list[tuple[int, object]] = []
-        for event, kept in self._in_flight:
-            if self.finished(event):
-                self.driver.event_destroy(event)
-            else:
-                still.append((event, kept))
-        self._in_flight = still
+        """Let go of what completed launches kept alive. Several threads may be here."""
+        for _ in range(len(self._in_flight)):
+            try:
+                one = self._in_flight.popleft()
+            except IndexError:
+                return  # another thread looks at the last
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._in_flight.append, one)
+                event, turn, _kept = one
+                if self.finished(event) if event else turn < self.waited:
+                    undo.pop_all()
+                    if event:
+                        self.driver.event_destroy(event)
 
 
 def _release_context(driver: Driver, ordinal: int) -> None:

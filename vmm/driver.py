@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from cuda.bindings import driver as cuda
 
 from .bindings import Bindings
-from .errors import OUT_OF_MEMORY, DriverError, DriverMissingError, OutOfMemoryError, VmmError
+from .errors import OUT_OF_MEMORY, DriverError, DriverMissingError, OutOfMemoryError, ReleaseError, VmmError
 
 VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
 """The attribute that says whether a device has the virtual memory calls."""
@@ -33,6 +33,7 @@ POINTER_ATTRIBUTES = {member.name.removeprefix("CU_POINTER_ATTRIBUTE_"): member 
 """The pointer attributes by the end of their names."""
 ILLEGAL_ADDRESS = int(cuda.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS)
 """The status of work that touched memory without the right to; the context is lost then."""
+_DEINITIALIZED = int(cuda.CUresult.CUDA_ERROR_DEINITIALIZED)
 _NOT_INITIALIZED = int(cuda.CUresult.CUDA_ERROR_NOT_INITIALIZED)
 _INVALID_VALUE = int(cuda.CUresult.CUDA_ERROR_INVALID_VALUE)
 _KEPT_UNMAPS = 8
@@ -74,13 +75,18 @@ def check(call: str, result: tuple[Any, ...], *call_args: object) -> Any:
 
 def error_of(call: str, code: int, call_args: tuple[object, ...] = (), hint: str = "") -> VmmError:
     """The error that a status of ``call`` stands for, with the driver's own name for it."""
-    name = cuda.CUresult(code).name if code in set(cuda.CUresult) else "unknown error"
+    name = _name_of(code)
     if code == _NOT_INITIALIZED and not hint:
         hint = "a process that was forked cannot use the driver of its parent; start it with spawn or exec"
     error = DriverError(call, code, name, call_args, hint)
     if code == OUT_OF_MEMORY:
         return OutOfMemoryError(f"{error}; free memory, lower the size, or raise the limit")
     return error
+
+
+def _name_of(code: int) -> str:
+    """The driver's own name for a status."""
+    return cuda.CUresult(code).name if code in set(cuda.CUresult) else "unknown error"
 
 
 class NamedRange(Protocol):
@@ -121,9 +127,14 @@ class Driver:
         return os.getpid() != self._process
 
     def _given_back(self, call: str, result: tuple[Any, ...], *call_args: object) -> None:
-        """As ``check``; in a forked child there is nothing to give back, for all of it is the parent's."""
-        if result[0] and not (int(result[0]) == _NOT_INITIALIZED and self.forked):
-            raise error_of(call, int(result[0]), call_args)
+        """As ``check``, with ReleaseError; in a forked child there is nothing to give back: all is the parent's."""
+        if result[0] and not self._is_the_parents(result):
+            code = int(result[0])
+            raise ReleaseError(call, code, _name_of(code), call_args)
+
+    def _is_the_parents(self, result: tuple[Any, ...]) -> bool:
+        """Whether a call was refused because this process is a fork of the one that owns what it names."""
+        return int(result[0]) == _NOT_INITIALIZED and self.forked
 
     # -- faults -------------------------------------------------------------------------------------------------
 
@@ -205,8 +216,14 @@ class Driver:
         return int(check("cuDevicePrimaryCtxRetain", result, device))
 
     def context_release(self, device: int) -> None:
-        """Count one user of the primary context less."""
-        self._given_back("cuDevicePrimaryCtxRelease", self.api.cuDevicePrimaryCtxRelease(self._device(device)), device)
+        """Count one user of the primary context less; a driver that has shut down has dropped it by itself."""
+        status, found = self.api.cuDeviceGet(device)
+        if int(status) == _DEINITIALIZED:
+            return
+        check("cuDeviceGet", (status, found), device)
+        result = self.api.cuDevicePrimaryCtxRelease(found)
+        if int(result[0]) not in (_DEINITIALIZED, ILLEGAL_ADDRESS):  # a lost context has nothing more to give
+            self._given_back("cuDevicePrimaryCtxRelease", result, device)
 
     @contextlib.contextmanager
     def context(self, handle: int) -> Iterator[None]:
@@ -275,7 +292,9 @@ class Driver:
 
     def unmap(self, address: int, size: int) -> None:
         """Unmap one or several whole, adjacent mappings. Does not wait for work that uses them."""
-        self._given_back("cuMemUnmap", self.api.cuMemUnmap(address, size), address, size)
+        result = self.api.cuMemUnmap(address, size)
+        if result[0] and not self._is_the_parents(result):
+            raise error_of("cuMemUnmap", int(result[0]), (address, size))
         self._unmaps.append((address, size))
 
     def set_access(self, address: int, size: int, grants: Sequence[tuple[int, Access]]) -> None:

@@ -30,6 +30,13 @@ class DriverError(VmmError):
         super().__init__(f"{call}({shown}) failed: {name} ({code})" + (f"; {hint}" if hint else ""))
 
 
+class ReleaseError(DriverError):
+    """The driver refused a call that only gives something back: a handle, addresses, an event, a context.
+
+    The operation that raises it has done everything else, and is not undone.
+    """
+
+
 class OutOfMemoryError(VmmError, MemoryError):
     """Physical memory, a budget or the address space is exhausted; the message says which, how much, and what to do."""
 

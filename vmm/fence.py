@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .driver import EventHandle, StreamHandle
 from .errors import DriverMissingError
+from .finishing import Finishing
 
 if TYPE_CHECKING:
     from .device import Device
@@ -31,19 +32,21 @@ class Fence:
     ``Device.synchronize``.
     """
 
-    __slots__ = ("_device", "_epoch", "_foreign", "_own", "_waiting")
+    __slots__ = ("_closed", "_device", "_foreign", "_guard", "_own", "_turn", "_users")
 
     def __init__(self, device: Device, after: After = None) -> None:
         self._device = device
-        self._waiting = threading.RLock()  # an event is not destroyed while another thread waits for it
+        self._guard = threading.RLock()  # never held while anybody waits
         self._own: list[int] = []
         self._foreign: list[Any] = []
-        self._epoch: int | None = None
+        self._turn: int | None = None
+        self._users = 0  # who ask or wait now: an event is not destroyed under them
+        self._closed = False
         if device.idle:
             return
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
-            with device.current():
+            with device.current(), device.fault_told(once=True):
                 self._gather(after)
             undo.pop_all()
 
@@ -52,7 +55,7 @@ class Fence:
             try:
                 self._own.append(self._device.record_all())
             except DriverMissingError:
-                self._epoch = self._device.epoch
+                self._turn = self._device.next_turn()
         for one in _each(after):
             event, handle = _handle_of(one)
             if event:
@@ -65,32 +68,60 @@ class Fence:
         """Whether the work is done. Does not wait. In a context that was lost to a fault nothing runs any more."""
         if self._device.idle:
             return True
-        if self._epoch is not None and self._epoch == self._device.epoch:
-            return False
-        return all(self._device.finished(event) for event in self._events())
+        with self._using() as events:
+            return self._turned and all(self._device.finished(event) for event in events)
 
     def wait(self) -> None:
-        """Wait for the work. Raises DriverError for a fault in it."""
-        with self._waiting:
-            if self._device.idle:
-                return
-            if self._epoch is not None and self._epoch == self._device.epoch:
+        """Wait for the work. Raises DriverError for a fault in it that was raised to nobody yet."""
+        if self._device.idle:
+            return
+        with self._using() as events:
+            if not self._turned:
                 self._device.synchronize()
-            for event in self._events():
-                self._device.driver.event_synchronize(event)
+            for event in events:
+                with self._device.fault_told(once=True):
+                    self._device.driver.event_synchronize(event)
 
     def close(self) -> None:
-        """Destroy the events that the fence made. Closing twice does nothing."""
-        with self._waiting:
-            own, self._own, self._foreign, self._epoch = self._own, [], [], None
-        if not self._device.idle:  # else the context has gone, and its events with it
-            for event in own:
-                self._device.driver.event_destroy(event)
+        """Destroy the events that the fence made; who waits for them meanwhile does it. Closing twice does nothing."""
+        if self._device.idle:
+            self._own = []  # the context has gone, and its events with it; after a fork they are the parent's
+        with self._guard:
+            self._closed = True
+            leaving = self._leaving()
+        self._destroy(leaving)
 
-    def _events(self) -> Iterator[int]:
-        yield from self._own
-        for handle, _owner in self._foreign:
-            yield handle
+    @property
+    def _turned(self) -> bool:
+        """Whether the device was waited for since, where no event tells."""
+        turn = self._turn
+        return turn is None or self._closed or turn < self._device.waited
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[list[int]]:
+        """The events, which stay until the end of the ``with``."""
+        with self._guard:
+            self._users += 1
+            events = [] if self._closed else [*self._own, *(handle for handle, _owner in self._foreign)]
+        try:
+            yield events
+        finally:
+            with self._guard:
+                self._users -= 1
+                leaving = self._leaving()
+            self._destroy(leaving)
+
+    def _leaving(self) -> list[int]:
+        """The events to destroy, once nobody uses them. The guard is held."""
+        if self._users or not self._closed:
+            return []
+        leaving, self._own, self._foreign = self._own, [], []
+        return leaving
+
+    def _destroy(self, events: list[int]) -> None:
+        with Finishing() as rest:
+            for event in events:
+                rest.run(self._device.driver.event_destroy, event)
 
 
 def _each(after: After) -> list[Any]:

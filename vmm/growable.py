@@ -10,6 +10,7 @@ from .chunked_range import ChunkedRange
 from .device import Device
 from .errors import RangeError, StateError
 from .fence import After
+from .finishing import Finishing
 from .sizes import Size, format_size, parse_size
 
 
@@ -53,17 +54,17 @@ class GrowableRange(ChunkedRange):
         if then > now:
             self.commit(chunk for chunk in range(now, then) if chunk not in self._mappings)
         leaving = [chunk for chunk in range(then, now) if chunk in self._mappings]
-        held, self.size = self.size, min(total, self.size)
-        with contextlib.ExitStack() as undo:
-            undo.callback(setattr, self, "size", held)
-            self.decommit(leaving, after=after)
+        with Finishing() as rest, contextlib.ExitStack() as undo:
+            undo.callback(setattr, self, "size", self.size)
+            self.size = total
+            rest.run(self.decommit, leaving, after=after)
             undo.pop_all()
-        self.size = total
 
     def close(self) -> None:
         """As ``ChunkedRange.close``; the front is at 0 then."""
-        super().close()
-        self.size = 0
+        with Finishing() as rest:
+            rest.run(super().close)
+            self.size = 0
 
     def _check_leaving(self, chunks: Iterable[int]) -> list[int]:
         leaving = super()._check_leaving(chunks)

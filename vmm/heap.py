@@ -9,6 +9,8 @@ from typing import Any
 from .chunk_supply import ChunkSupply
 from .device import Device
 from .errors import OutOfMemoryError, StateError
+from .fence import After
+from .finishing import Finishing
 from .growable import GrowableRange
 from .one_thread import one_thread
 from .sizes import Size, format_size, parse_size, round_up
@@ -39,9 +41,13 @@ class Block:
         """An array on the block's memory; the block cannot be freed while it lives."""
         return self.heap.view(self, dtype, shape)
 
-    def free(self) -> None:
-        """Give the block back. Raises StateError the second time, and while an array views it."""
-        self.heap.release(self)
+    def free(self, *, after: After = None) -> None:
+        """Give the block back. Raises StateError the second time, and while an array views it.
+
+        Its chunks go when the work ``after`` is done (by default all of the device's; see ``ChunkedRange.decommit``);
+        nothing waits for it. The next block there may be had at once: order new work after the old.
+        """
+        self.heap.release(self, after=after)
 
 
 class Heap:
@@ -107,28 +113,32 @@ class Heap:
         return block
 
     @one_thread
-    def release(self, block: Block) -> None:
+    def release(self, block: Block, *, after: After = None) -> None:
         """What ``block.free()`` does."""
-        if self._blocks.get(block.offset) is not block:
-            raise StateError(f"block at offset {block.offset:#x} is not allocated in this heap; was it freed before?")
+        self._check_mine(block)
         self.range.check_unused(block.offset, block.offset + block.size, "free")
         chunks = self._chunks(block.offset, block.size)
-        self.range.decommit(chunk for chunk in chunks if self._users[chunk] == 1)
-        for chunk in chunks:
-            self._users[chunk] -= 1
-        del self._blocks[block.offset]
-        self._spans.give(block.offset, block.size)
+        with Finishing() as rest:
+            leaving = [chunk for chunk in chunks if self._users[chunk] == 1]
+            rest.run(self.range.decommit, leaving, after=after)
+            self._users.subtract(chunks)
+            del self._blocks[block.offset]
+            self._spans.give(block.offset, block.size)
 
     def view(self, block: Block, dtype: Any, shape: Shape) -> Any:
         """What ``block.array()`` does."""
-        if self._blocks.get(block.offset) is not block:
-            raise StateError(f"block at offset {block.offset:#x} is not allocated in this heap; was it freed before?")
+        self._check_mine(block)
         return self.range.array(dtype, shape, block.offset, limit=block.offset + block.size)
 
     def close(self) -> None:
         """Give back everything, allocated blocks too. Closing twice does nothing."""
-        self.range.close()
-        self._blocks.clear()
+        with Finishing() as rest:
+            rest.run(self.range.close)
+            self._blocks.clear()
+
+    def _check_mine(self, block: Block) -> None:
+        if self._blocks.get(block.offset) is not block:
+            raise StateError(f"block at offset {block.offset:#x} is not allocated in this heap; was it freed before?")
 
     def _chunks(self, offset: int, length: int) -> range:
         """The chunks that a span touches."""

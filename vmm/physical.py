@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from .device import Device
 from .errors import AlignmentError, ClosedError, OutOfMemoryError, StateError, VmmError
+from .finishing import Finishing
 from .sizes import Size, format_size, parse_size
 
 _CLOSED = 0  # the driver never gives handle 0
@@ -112,8 +113,9 @@ def create_each(device: Device, size: int, count: int, *, exportable: bool = Fal
             for _ in range(count):
                 created.append(PhysicalMemory(device, size, exportable=exportable))
         except OutOfMemoryError as error:
-            free = format_size(device.memory_info().free)
-            error.add(f"chunk {len(created) + 1} of {count} new ones; {free} free on device {device.ordinal}")
+            with contextlib.suppress(VmmError):  # a device that does not answer hides no lack of memory
+                free = format_size(device.memory_info().free)
+                error.add(f"chunk {len(created) + 1} of {count} new ones; {free} free on device {device.ordinal}")
             raise
         undo.pop_all()
     return created
@@ -121,11 +123,6 @@ def create_each(device: Device, size: int, count: int, *, exportable: bool = Fal
 
 def close_each(pieces: Iterable[PhysicalMemory]) -> None:
     """Release every piece, also those after one whose release is refused; then raise the first refusal."""
-    refused: VmmError | None = None
-    for piece in pieces:
-        try:
-            piece.close()
-        except VmmError as error:
-            refused = refused or error
-    if refused is not None:
-        raise refused
+    with Finishing() as rest:
+        for piece in pieces:
+            rest.run(piece.close)

@@ -33,7 +33,7 @@ from .address_range import Mapping
 from .driver import Access
 from .errors import ClosedError, StateError
 from .growable import GrowableRange
-from .physical import PhysicalMemory
+from .physical import PhysicalMemory, close_each
 from .sharing_folder import PrivateFolder
 from .sharing_import import SharedRange, attach
 from .sharing_server import Server
@@ -157,8 +157,7 @@ class _Offered:
     def close(self) -> None:
         """Let the references go."""
         held, self._memory = self._memory, []
-        for memory in held:
-            memory.close()
+        close_each(held)
 
 
 def _chosen(memory: GrowableRange, chunks: Iterable[int] | None) -> list[Mapping]:

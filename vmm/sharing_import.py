@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -17,8 +18,9 @@ from .chunk_map import Run
 from .device import Device
 from .driver import Access
 from .errors import AlignmentError, ClosedError, RangeError, SharingError, StateError
+from .finishing import Finishing
 from .one_thread import one_thread
-from .physical import PhysicalMemory
+from .physical import PhysicalMemory, close_each
 from .sharing_socket import BATCH, Channel, Kind, Offer, check_timeout, close_descriptors, connect, unpack_indices
 from .sizes import format_size
 from .views import Shape, View, Views, describe_array, make_array
@@ -117,10 +119,11 @@ class SharedRange:
             return
         self._views.refuse([(0, self.size)], f"close {self.name}, which has")
         self.device.synchronize()  # cuMemUnmap does not wait for work that still reads here
-        self._finalizer.detach()
-        memory = [mapping.memory for mapping in self._mappings.values()]
-        self._mappings.clear()
-        _give_back(self._addresses, memory)
+        with Finishing() as rest:
+            memory = [mapping.memory for mapping in self._mappings.values()]
+            rest.run(_give_back, self._addresses, memory)
+            self._finalizer.detach()
+            self._mappings.clear()
 
 
 def attach(
@@ -194,12 +197,20 @@ def _check_batch(indices: Sequence[int], descriptors: int, last: int, offer: Off
 
 def _give_back(addresses: AddressRange, memory: Sequence[PhysicalMemory]) -> None:
     """Unmap, free the addresses, let the memory go."""
-    addresses.close()
-    for piece in memory:
-        piece.close()
+    with Finishing() as rest:
+        rest.run(addresses.close)
+        rest.run(close_each, memory)
 
 
 def _drop(name: str, addresses: AddressRange, mappings: dict[int, Mapping]) -> None:
-    """Let everything go when a shared range was dropped without close, and say so."""
-    _give_back(addresses, [mapping.memory for mapping in mappings.values()])
+    """Let everything go when a shared range was dropped without close. The garbage collector may run this anywhere."""
+    addresses.device.retirement.drop(functools.partial(_end, name, addresses, mappings))
+
+
+def _end(name: str, addresses: AddressRange, mappings: dict[int, Mapping]) -> None:
+    """Wait for the work that may use it, let everything go, and say so."""
+    try:
+        addresses.device.synchronize()
+    finally:
+        _give_back(addresses, [mapping.memory for mapping in mappings.values()])
     warnings.warn(f"{name} was never closed", ResourceWarning, stacklevel=2)

@@ -38,9 +38,10 @@ class ZeroWindow:
             self._memory = taken[0]
             with chunks.second_address(taken[0]) as address:
                 chunks.device.driver.fill_async(address, 0, taken[0].size)
-            self.cover(chunk for chunk in range(first, stop) if not chunks.is_mapped(chunk))
+            with chunks.retirement.alone():  # what goes from now on is covered as it goes
+                self.cover(chunk for chunk in range(first, stop) if not chunks.is_mapped(chunk))
+                chunks.windows.append(self)
             undo.pop_all()
-        chunks.windows.append(self)
 
     def __repr__(self) -> str:
         what = "closed" if self._closed else f"{len(self._zeros)} of them zeros"
@@ -79,13 +80,7 @@ class ZeroWindow:
         leaving = sorted(self._zeros.keys() & set(chunks))
         if leaving:
             self._chunks.device.synchronize()
-            gone: list[Mapping] = []
-            with contextlib.ExitStack() as undo:
-                undo.callback(self._restore, gone)
-                for run in adjacent([self._zeros[chunk] for chunk in leaving]):
-                    self._addresses.unmap(run)
-                    gone.extend(run)
-                undo.pop_all()
+            self._unmap_all([self._zeros[chunk] for chunk in leaving])
             for chunk in leaving:
                 del self._zeros[chunk]
         return leaving
@@ -93,10 +88,13 @@ class ZeroWindow:
     def close(self) -> None:
         """Wait for the device, unmap the zeros and give their chunk back. Closing twice does nothing."""
         if not self._closed:
-            self.uncover(self._zeros)
-            self._chunks.windows.remove(self)
+            self._chunks.device.synchronize()
+            with self._chunks.retirement.alone():  # nothing is covered meanwhile
+                self._unmap_all([self._zeros[chunk] for chunk in self.zeros])
+                self._closed = True
+                self._zeros.clear()
+                self._chunks.windows.remove(self)
             self._chunks.supply.give([self._memory])
-        self._closed = True
 
     def forget(self) -> PhysicalMemory:
         """The chunk of zeros, when the range closes and has unmapped everything."""
@@ -107,6 +105,16 @@ class ZeroWindow:
     def _unmap(self, mappings: Sequence[Mapping]) -> None:
         for run in adjacent(mappings):
             self._addresses.unmap(run)
+
+    def _unmap_all(self, mappings: Sequence[Mapping]) -> None:
+        """Unmap zeros in order. All or nothing."""
+        gone: list[Mapping] = []
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._restore, gone)
+            for run in adjacent(mappings):
+                self._addresses.unmap(run)
+                gone.extend(run)
+            undo.pop_all()
 
     def _restore(self, mappings: Sequence[Mapping]) -> None:
         for mapping in mappings:
