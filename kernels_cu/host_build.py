@@ -21,6 +21,7 @@ RUNTIME_SOURCES = (
     "race.cpp",
     "switch.cpp",
     "tensor_core.cpp",
+    "workplace.cpp",
 )
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from kernels_cu import CompilerMissingError, HostTarget
+from kernels_cu.checked_launch import launch_checked
 from kernels_cu.compiler import find_compiler
+
+PTX = Path(__file__).with_name("ptx.cu")
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +57,28 @@ def target() -> HostTarget:
     except CompilerMissingError as error:
         pytest.skip(str(error))
     return HostTarget()
+
+
+@pytest.fixture
+def run_ptx(target):  # noqa: ARG001 - skips without a compiler
+    """Launch ptx.cu in one of its kinds on words [threads, 32]; what each thread wrote, in the same shape."""
+    kinds = re.findall(r"\w+", re.search(r"enum \{(.*?)\}", PTX.read_text(), re.DOTALL)[1])
+
+    def launch(kind, words, host_run=None, **constants):
+        given = np.zeros((len(words), 32), np.uint32)
+        given[:, : words.shape[1]] = words
+        out = np.full_like(given, 0xEEEEEEEE)
+        launch_checked(
+            HostTarget(host_run),
+            PTX,
+            constants,
+            (1, 1, 1),
+            (len(given), 1, 1),
+            (np.uint64(out.ctypes.data), np.uint64(given.ctypes.data), np.int32(kinds.index(kind))),
+            stream=0,
+            keepalive=(out, given),
+            shared_bytes=48 * len(given),
+        )
+        return out
+
+    return launch
