@@ -30,6 +30,7 @@ def append(pool: KVPool, layer: int, key: Array, value: Array, slots: Slots, *, 
     other; a token whose slot is negative is skipped. Raises RangeError for a layer or a slot that the pool does not
     have, kernels_cu.LaunchError for arrays that do not fit.
     """
+    pool.check_usable()
     end = pool.block_pool.rows.blocks * pool.layout.block_size
     if isinstance(slots, np.ndarray) and slots.size and slots.max() >= end:
         raise RangeError(f"slot {slots.max()} is not there; the pool has slots 0 to {end - 1}")

@@ -144,8 +144,10 @@ class KVPool:
     # -- changes ------------------------------------------------------------------------------------------------
 
     def sequence(self) -> Sequence:
-        """A new sequence without tokens. Raises ClosedError after ``close``, as ``allocate`` and ``claim`` do."""
-        self._check_open()
+        """A new sequence without tokens. Raises ClosedError after ``close``, as ``allocate`` and ``claim`` do, and
+        StateError while the range sleeps.
+        """
+        self.check_usable()
         made = Sequence(self)
         self._sequences[id(made)] = made
         return made
@@ -161,7 +163,7 @@ class KVPool:
         Raises OutOfMemoryError when there are not so many, or the device has no memory for their rows; nothing has
         changed then.
         """
-        self._check_open()
+        self.check_usable()
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate(blocks)
         choice = self.block_pool.choose(blocks, self._new_rows())
@@ -175,7 +177,7 @@ class KVPool:
         Raises StateError for a block that is held already, OutOfMemoryError beyond the budget or the device's memory;
         nothing has changed then.
         """
-        self._check_open()
+        self.check_usable()
         if len(set(blocks)) != len(blocks):
             raise StateError(f"{list(blocks)} names a block twice; claim each once and fork it to share it")
         held = next((block for block in blocks if self.count(block)), None)
@@ -269,9 +271,11 @@ class KVPool:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
+    def check_usable(self) -> None:
+        """Raise ClosedError after ``close``, and StateError, naming the tag, while the pool's range sleeps."""
         if self.range.closed:
             raise ClosedError(f"{self.range.name} is closed; make a new pool")
+        self.range.check_awake()
 
     def _end_sequences(self) -> None:
         """A closed pool has no tokens; one that an array keeps open still has."""

@@ -6,7 +6,7 @@ import contextlib
 import operator
 from typing import TYPE_CHECKING
 
-from vmm import After, ClosedError, RangeError
+from vmm import After, ClosedError, RangeError, StateError
 from vmm.finishing import Finishing
 
 from .block_table import Slots, slots_of
@@ -21,13 +21,14 @@ class Sequence:
     ``table`` holds the block ids in the order of the tokens; only the last block may be partly filled.
     """
 
-    __slots__ = ("_open", "length", "pool", "table")
+    __slots__ = ("_losses", "_open", "length", "pool", "table")
 
     def __init__(self, pool: KVPool) -> None:
         self.pool = pool
         self.table: list[int] = []
         self.length = 0
         self._open = True
+        self._losses = pool.range.losses
 
     def __repr__(self) -> str:
         return f"Sequence({self.length} tokens, blocks {self.table})" if self._open else "Sequence(freed)"
@@ -46,6 +47,8 @@ class Sequence:
         """
         tokens = _count(tokens)
         self._check_open()
+        self.pool.check_usable()
+        self._check_defined()
         needed = self._new_blocks(tokens)
         if self._tail_is_shared(tokens):
             self._append_to_a_copy(needed)
@@ -61,8 +64,13 @@ class Sequence:
         self._check_open()
         self.pool.fork(self.table)
         child = self.pool.sequence()
-        child.table, child.length = list(self.table), self.length
+        child.table, child.length, child._losses = list(self.table), self.length, self._losses
         return child
+
+    @property
+    def lost(self) -> bool:
+        """Whether the bytes of its tokens are undefined, because the pool slept without a backup."""
+        return bool(self.length) and self._losses != self.pool.range.losses
 
     def free(self, *, after: After = None) -> None:
         """Give up every block; those that nobody else holds go back to the pool. Freeing twice does nothing.
@@ -79,10 +87,15 @@ class Sequence:
             self.end()
 
     def check_in(self, pool: KVPool) -> None:
-        """Raise ClosedError if the sequence was freed, ValueError if it is another pool's."""
+        """Raise ClosedError if the sequence was freed, ValueError if it is another pool's.
+
+        StateError if the pool sleeps, or slept without a backup since the sequence was made.
+        """
         self._check_open()
         if self.pool is not pool:
             raise ValueError(f"a sequence of {self.pool.range.name!r} was given to {pool.range.name!r}, another pool")
+        pool.check_usable()
+        self._check_defined()
 
     def end(self) -> None:
         """Forget the blocks without giving them back: ``KVPool.close`` has taken the memory of all."""
@@ -93,6 +106,14 @@ class Sequence:
     def _check_open(self) -> None:
         if not self._open:
             raise ClosedError("the sequence was freed, or its pool closed; make a new one with pool.sequence()")
+
+    def _check_defined(self) -> None:
+        if self.lost:
+            raise StateError(
+                f"the bytes of {self} were lost when {self.pool.range.name!r} slept without a backup; "
+                "free it and compute it again"
+            )
+        self._losses = self.pool.range.losses
 
     def _new_blocks(self, tokens: int) -> int:
         """Blocks that ``tokens`` more tokens need."""

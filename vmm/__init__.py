@@ -32,6 +32,7 @@ from .page_table import Owner, PageTable, PageTableRun, describe, snapshot
 from .physical import PhysicalMemory
 from .pins import Pin
 from .recorder import Event, Recorder
+from .residency import Residency, Slept
 from .sizes import Size, format_size, parse_size, round_down, round_up
 from .zero_window import ZeroWindow
 
@@ -63,10 +64,13 @@ __all__ = [
     "Pin",
     "RangeError",
     "Recorder",
+    "ReleaseError",
+    "Residency",
     "Run",
     "SharingError",
     "Size",
     "SizeError",
+    "Slept",
     "StateError",
     "VmmError",
     "ZeroWindow",

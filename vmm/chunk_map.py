@@ -19,6 +19,7 @@ from .finishing import Finishing
 from .physical import PhysicalMemory
 from .retirement import Kept
 from .sizes import format_size
+from .suspended import Suspended
 from .zero_window import ZeroWindow
 
 _owners = itertools.count(1)  # 0 is "nobody yet"
@@ -43,6 +44,7 @@ class ChunkMap:
         self.leaving: dict[int, Mapping] = {}  # mapped still, and nobody's: they go when their fence opens
         self.earlier: dict[int, tuple[Fence, ...]] = {}  # committed again while this work was in flight
         self.windows: list[ZeroWindow] = []
+        self.asleep: Suspended | None = None
         self.retirement = addresses.device.retirement
         self._owner = next(_owners)
 
@@ -138,6 +140,19 @@ class ChunkMap:
         """Return the memory of mappings that are gone."""
         self.supply.give([mapping.memory for mapping in mappings])
 
+    def lift(self) -> list[Mapping]:
+        """Unmap every committed chunk and keep its memory, for ``put_down`` or the supply. The work is done."""
+        ordered = [self.mappings[chunk] for chunk in sorted(self.mappings)]
+        self._unmap_runs(ordered)
+        self.mappings.clear()
+        return ordered
+
+    def put_down(self, lifted: Sequence[Mapping]) -> None:
+        """Map again what was lifted: the same memory at the same places."""
+        for mapping in lifted:
+            self.addresses.restore(mapping)
+            self.mappings[mapping.offset // self.chunk_size] = mapping
+
     def protect(self, chunks: Sequence[int], access: Access) -> None:
         """Set the access of adjacent committed chunks in one call."""
         self.addresses.set_access([self.mappings[chunk] for chunk in chunks], access)
@@ -169,6 +184,8 @@ class ChunkMap:
             self.supply.retire(-len(self.leaving))
             for books in (self.windows, self.mappings, self.leaving, self.earlier):
                 books.clear()
+            if self.asleep:
+                rest.run(self.asleep.close)
             rest.run(self.addresses.close)
             rest.run(self.supply.give, memory)
 

@@ -25,6 +25,7 @@ from .fence import After
 from .finishing import Finishing
 from .pins import Pin, Pins
 from .sizes import Size, format_size, parse_size, parse_span, round_up
+from .suspended import Suspended
 from .views import Shape, View, Views, describe_array, make_array
 from .zero_window import ZeroWindow
 
@@ -68,6 +69,7 @@ class ChunkedRange:
         self._mappings = self._chunks.mappings
         self._pins, self._views = Pins(), Views()
         self._busy = threading.Lock()
+        self.losses = 0  # how often the bytes of all chunks became undefined
         self._finalizer = weakref.finalize(self, _drop, self._chunks)
         device.driver.ranges.add(self)  # errors about an address name the range and the chunk
 
@@ -82,6 +84,11 @@ class ChunkedRange:
         if kind is not None and len(self._views):
             return  # an error is on its way and its frames hold arrays: the finalizer closes when they are gone
         self.close()
+
+    @property
+    def asleep(self) -> Suspended | None:
+        """What comes back when the range wakes; None while it is awake."""
+        return self._chunks.asleep
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -109,6 +116,14 @@ class ChunkedRange:
     def is_committed(self, chunk: int) -> bool:
         """Whether chunk ``chunk`` has physical memory."""
         return chunk in self._mappings
+
+    def is_held(self, chunk: int) -> bool:
+        """Whether chunk ``chunk`` has physical memory, or will have when the range wakes."""
+        return chunk in self._mappings or (self.asleep is not None and chunk in self.asleep)
+
+    def held_chunks(self) -> list[int]:
+        """The indices of the chunks that are committed, or will be when the range wakes."""
+        return self.asleep.chunks if self.asleep else sorted(self._mappings)
 
     def is_retiring(self, chunk: int) -> bool:
         """Whether chunk ``chunk`` was decommitted and is still mapped."""
@@ -160,7 +175,10 @@ class ChunkedRange:
         Raises StateError for a chunk that is not committed, viewed by a live array, pinned, or held by a front,
         TypeError for an ``after`` that is neither stream nor event; nothing has changed then.
         """
-        with self._alone():
+        with self._alone(asleep=True):
+            if self.asleep:
+                self.asleep.drop(self._check_leaving(chunks))
+                return
             leaving = self._check_leaving(chunks)
             if leaving:
                 self.device.retirement.poll()
@@ -238,6 +256,38 @@ class ChunkedRange:
                     raise StateError(f"chunks {first} to {last - 1} overlap {window!r}; close that first")
             return ZeroWindow(self._chunks, first, last)
 
+    # -- sleep --------------------------------------------------------------------------------------------------
+
+    def suspend(self, tag: str, *, backup: bool) -> Suspended:
+        """The first half of a sleep, as ``Residency`` does it: wait for all work, and copy the bytes if ``backup``."""
+        with self._alone():
+            everything = [(0, self.reserved)]
+            self._pins.refuse(everything, f"put to sleep {self.name}, which has")
+            self._views.refuse(everything, f"put to sleep {self.name}, which has")
+            self.device.synchronize()
+            self.device.retirement.collect(self._chunks, wait=True)
+            return Suspended(self._chunks, tag, backup=backup)
+
+    def fall_asleep(self, suspended: Suspended) -> None:
+        """The second half: its memory, which has left, goes back to the supply."""
+        with self._alone():
+            self._chunks.asleep = suspended
+            self.losses += not suspended.backup
+            suspended.let_go()
+
+    def restore(self, *, back: bool = True) -> None:
+        """The first half of a wake: memory and bytes return, and the backup stays. With ``back`` False they leave."""
+        with self._alone(asleep=True):
+            if self.asleep:
+                self.asleep.resume() if back else self.asleep.leave_again()
+
+    def resume(self) -> None:
+        """The second half of a wake: the backup is dropped, and the range is awake."""
+        with self._alone(asleep=True):
+            held, self._chunks.asleep = self.asleep, None
+            if held:
+                held.close()
+
     # -- what relies on the memory ------------------------------------------------------------------------------
 
     def array(
@@ -256,7 +306,7 @@ class ChunkedRange:
         it lives. Raises RangeError for bytes that are not committed and StateError for memory that ``device`` cannot
         read.
         """
-        self._check_open()
+        self.check_awake()
         user = device or self.device
         kind, extents, start, size = describe_array(dtype, shape, offset)
         if limit is not None and start + size > limit:
@@ -291,7 +341,7 @@ class ChunkedRange:
         if not self._finalizer.alive:
             self._chunks.addresses.close()  # of any use only where the driver did not take them back at first
             return
-        with self._alone():
+        with self._alone(asleep=True):
             everything = [(0, self.reserved)]
             self._pins.refuse(everything, f"close {self.name}, which has")
             self._views.refuse(everything, f"close {self.name}, which has")
@@ -305,15 +355,21 @@ class ChunkedRange:
     # -- steps --------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One change at a time, on an open range."""
+    def _alone(self, *, asleep: bool = False) -> Iterator[None]:
+        """One change at a time, on an open range that is awake, or also on one that is ``asleep``."""
         if not self._busy.acquire(blocking=False):
             raise StateError(f"{self.name} is being changed by another thread; a range belongs to one thread at a time")
         try:
-            self._check_open()
+            self._check_open() if asleep else self.check_awake()
             yield
         finally:
             self._busy.release()
+
+    def check_awake(self) -> None:
+        """Raise ClosedError after ``close``, and StateError, naming the tag, while the range sleeps."""
+        self._check_open()
+        if self.asleep:
+            raise StateError(f"{self.name} is asleep with {self.asleep.tag!r}; wake that first")
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:
@@ -338,7 +394,8 @@ class ChunkedRange:
     def _check_leaving(self, chunks: Iterable[int]) -> list[int]:
         leaving = sorted(set(chunks))
         for chunk in leaving:
-            self.mapping(chunk)
+            if not self.is_held(chunk):
+                self.mapping(chunk)  # says what is wrong
         if self._pins or self._views:
             spans = [(chunk * self.chunk_size, (chunk + 1) * self.chunk_size) for chunk in leaving]
             self._pins.refuse(spans, "decommit")

@@ -363,6 +363,14 @@ class Driver:
         """Copy ``size`` bytes from the device to a host buffer or address, and wait."""
         self._check("cuMemcpyDtoH", self.api.cuMemcpyDtoH(target, source, size), "host", source, size)
 
+    def copy_in_async(self, target: int, source: int, size: int, stream: int = 0) -> None:
+        """Copy from pinned host memory at ``source`` to the device in the order of ``stream``."""
+        self._check("cuMemcpyHtoDAsync", self.api.cuMemcpyHtoDAsync(target, source, size, stream), target, source, size)
+
+    def copy_out_async(self, target: int, source: int, size: int, stream: int = 0) -> None:
+        """Copy from the device to pinned host memory at ``target`` in the order of ``stream``."""
+        self._check("cuMemcpyDtoHAsync", self.api.cuMemcpyDtoHAsync(target, source, size, stream), target, source, size)
+
     def fill_async(self, address: int, byte: int, size: int, stream: int = 0) -> None:
         """Set ``size`` bytes to ``byte`` in the order of ``stream``."""
         result = self.api.cuMemsetD8Async(address, byte, size, stream)

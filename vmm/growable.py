@@ -52,8 +52,8 @@ class GrowableRange(ChunkedRange):
             )
         now, then = -(-self.size // self.chunk_size), -(-total // self.chunk_size)
         if then > now:
-            self.commit(chunk for chunk in range(now, then) if chunk not in self._mappings)
-        leaving = [chunk for chunk in range(then, now) if chunk in self._mappings]
+            self.commit(chunk for chunk in range(now, then) if not self.is_held(chunk))
+        leaving = [chunk for chunk in range(then, now) if self.is_held(chunk)]
         with Finishing() as rest, contextlib.ExitStack() as undo:
             undo.callback(setattr, self, "size", self.size)
             self.size = total

@@ -165,6 +165,29 @@ def test_copies_and_fills(stub):
     ]
 
 
+def move_pinned_bytes():
+    driver = open_driver("cuda")
+    with driver.context(driver.context_retain(0)):
+        device, host = driver.alloc(4096), driver.host_alloc(4096)
+        driver.fill_async(device, 0x5A, 4096)
+        driver.copy_out_async(host, device, 64, STREAM)
+        driver.fill_async(device, 0, 4096)
+        driver.copy_in_async(device + 128, host, 32, STREAM)
+        found = bytearray(33)
+        driver.copy_out(found, device + 128, 33)
+        driver.host_free(host)
+        driver.alloc_free(device)
+    driver.context_release(0)
+    return device, host, bytes(found)
+
+
+def test_copies_to_pinned_memory_and_back(stub):
+    (device, host, found), calls = stub(move_pinned_bytes)
+    assert found == b"\x5a" * 32 + b"\0"
+    assert calls.args("cuMemcpyDtoHAsync") == [u64(host, device, 64, STREAM)]
+    assert calls.args("cuMemcpyHtoDAsync") == [u64(device + 128, host, 32, STREAM)]
+
+
 def wait_for_work():
     driver = open_driver("cuda")
     with driver.context(driver.context_retain(0)):
