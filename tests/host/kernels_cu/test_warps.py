@@ -25,7 +25,23 @@ KINDS = [
     "DIVERGENT",
     "STACK",
     "STUCK",
+    "TICKET",
 ]
+
+
+def _launch(host_run, kind, n=0, width=32, grid=1, threads=32):
+    out = np.full((grid, threads), -2, np.int64)
+    launch_checked(
+        HostTarget(host_run),
+        KERNEL,
+        {},
+        (grid, 1, 1),
+        (threads, 1, 1),
+        (np.uint64(out.ctypes.data), np.int32(KINDS.index(kind)), np.int32(n), np.int32(width)),
+        stream=0,
+        keepalive=out,
+    )
+    return out
 
 
 @pytest.fixture(params=SCHEDULES)
@@ -33,18 +49,7 @@ def run(request, target):  # noqa: ARG001 - skips without a compiler
     """Launch the kernel in one of its kinds, under each schedule; the result of every thread."""
 
     def launch(kind, n=0, width=32, grid=1, threads=32, host_threads=1):
-        out = np.full((grid, threads), -2, np.int64)
-        launch_checked(
-            HostTarget(HostRun(request.param, threads=host_threads)),
-            KERNEL,
-            {},
-            (grid, 1, 1),
-            (threads, 1, 1),
-            (np.uint64(out.ctypes.data), np.int32(KINDS.index(kind)), np.int32(n), np.int32(width)),
-            stream=0,
-            keepalive=out,
-        )
-        return out
+        return _launch(HostRun(request.param, threads=host_threads), kind, n, width, grid, threads)
 
     return launch
 
@@ -112,6 +117,26 @@ def test_a_full_stack_is_an_error(run):
 def test_many_blocks_run_once_each_on_several_host_threads(run):
     out = run("BLOCK_SUM", threads=64, grid=3000, host_threads=4)
     assert (out == 3).all()
+
+
+@pytest.mark.usefixtures("target")
+def test_who_comes_next():
+    def warps(schedule):
+        return (np.argsort(_launch(HostRun(schedule), "TICKET", threads=128)[0]) // 32).tolist()
+
+    assert warps("ascending") == [0] * 32 + [1] * 32 + [2] * 32 + [3] * 32
+    assert warps("descending") == warps("ascending")[::-1]
+    assert warps("interleaved") == [1, 2, 3, 0] * 32
+
+
+@pytest.mark.usefixtures("target")
+def test_a_seed_is_a_schedule_and_each_block_has_its_own():
+    tickets = [_launch(HostRun("shuffled", seed=seed), "TICKET", threads=128, grid=3) for seed in (1, 1, 2)]
+    assert (tickets[0] == tickets[1]).all()
+    assert (tickets[0] != tickets[2]).any()
+    assert (tickets[0][0] != tickets[0][1]).any()
+    warps = np.argsort(tickets[0][0])[:12] // 32
+    assert len(set(warps)) > 1  # any warp may come next, not one until it waits
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 // Warp and block functions, whose results test_warps.py knows from their definition.
 
-enum { SHUFFLE, UP, DOWN, XOR, HALVES, PART_ABSENT, SHARED, LATE_RETURN, BLOCK_SUM, DIVERGENT, STACK, STUCK };
+enum { SHUFFLE, UP, DOWN, XOR, HALVES, PART_ABSENT, SHARED, LATE_RETURN, BLOCK_SUM, DIVERGENT, STACK, STUCK, TICKET };
 
 __device__ int shuffles(int kind, int lane, int n, int width) {
     const unsigned all = 0xffffffffu;
@@ -34,6 +34,14 @@ __device__ int block_sum(int thread) {
     return sum;
 }
 
+// Who comes first: each thread takes a number, and then waits for its warp. Untouched shared memory holds -1.
+__device__ int ticket() {
+    __shared__ int next;
+    const int mine = atomicAdd(&next, 1) + 1;
+    __syncwarp();
+    return mine;
+}
+
 // Each call needs more than the guard of a stack has, and touches little of it.
 __device__ int deep(int n) {
     volatile int room[2048];
@@ -65,6 +73,7 @@ extern "C" __global__ void warps(long long* out, int kind, int n, int width) {  
         else __syncwarp(0xffff8000u);
     }
     if (kind == STACK) result = deep(n);
+    if (kind == TICKET) result = ticket();
     if (kind == STUCK && thread == 1) __syncwarp();
     if (kind == STUCK && thread != 1) __syncthreads();
     out[blockIdx.x * blockDim.x + thread] = result;
