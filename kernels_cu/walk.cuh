@@ -56,27 +56,28 @@ struct SpanWalk {
 
 // A warp begins to copy the tile at `token` to `tile` bytes from the beginning of shared memory. Rows outside the tokens
 // from `first` to `end` become zeros: what stands in their slots, NaN perhaps, is not read, and a weight of 0 times a V
-// of 0 is 0.
+// of 0 is 0. Their addresses, which a copy of no bytes has too, are those of rows that are there wherever a walk needs
+// it: a block before a window may be gone, and memory behind the last token never have been.
 template <typename Walk>
 __device__ __forceinline__ void load_tile(
     const Walk& walk, const PagedKV& kv, unsigned char* shared, int tile, int token, int first, int end, int lane) {
     constexpr int ROWS = LANES / CHUNKS;  // that the warp copies at once
+    constexpr bool NEAR = WINDOW && (Walk::BOUND || !Walk::EVEN);  // rows before `first` need the address of another
     const int mine = lane / CHUNKS, chunk = lane % CHUNKS;
-    const int last = end - token - mine, begin = first - token - mine;
+    const int begin = first - token - mine, last = end - token - mine;  // this lane's rows that are there, from its first
     const int to = tile + place_of(mine, chunk);
-    int64 from = walk.row(kv, token, mine, end) + chunk * Vector<Element>::SIZE;
-    const int64 there = from;  // of a row that exists
+    const int ahead = NEAR ? max(begin, 0) : 0;
+    const int64 there = walk.row(kv, token, mine + ahead, end) + chunk * Vector<Element>::SIZE;
+    int64 from = there - (NEAR ? rows_apart(kv, ahead) : 0);
 #pragma unroll
     for (int row = 0; row < TILE; row += ROWS) {
         const int bytes = row < last && (!WINDOW || row >= begin) ? 16 : 0;
-        const int64 at = Walk::BOUND && row >= last ? there : from;
+        if (!Walk::EVEN && row > 0)
+            from = walk.row(kv, token, mine + (NEAR ? max(row, begin) : row), end) + chunk * Vector<Element>::SIZE;
+        const int64 at = Walk::BOUND && !bytes ? there : from;
         unsigned char* place = shared + (to ^ row % 8 * 16 * (CHUNKS >= 8)) + row * CHUNKS * 16;
         ptx_cp_async_16(place, kv.key + at, bytes);
         ptx_cp_async_16(place + MATRIX_BYTES, kv.value + at, bytes);
-        if (Walk::EVEN) {
-            from += rows_apart(kv, ROWS);
-        } else if (row + ROWS < TILE) {
-            from = walk.row(kv, token, row + ROWS + mine, end) + chunk * Vector<Element>::SIZE;
-        }
+        if (Walk::EVEN) from += rows_apart(kv, ROWS);
     }
 }

@@ -144,6 +144,15 @@ def test_tokens_before_the_window_may_hold_anything(target, cases):
     assert (case.decode(target, window=20)[0] == right[0]).all()
 
 
+@pytest.mark.parametrize("block_size", [8, 16])
+def test_blocks_before_the_window_may_be_gone(target, cases, block_size):
+    case = cases.Case("float16", "hnd", 64, block_size, group=1, kv_heads=1, lengths=(70, 33))
+    case.append(target)
+    for b, length in enumerate(case.lengths):
+        case.tables[b, : (length - 20) // block_size] = cases.NO_BLOCK
+    case.check(case.decode(target, window=20), window=20)
+
+
 @pytest.mark.parametrize(
     "options",
     [
