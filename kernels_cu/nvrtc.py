@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from .errors import CompileError, CompilerMissingError
@@ -28,8 +29,9 @@ def cupy_options(options: Sequence[str], arch: str) -> tuple[str, ...]:
     return (*options, "--std=c++17", "-ftz=true", f"-arch={arch}", "--device-as-default-execution-space")
 
 
-def compile_cubin(name: str, text: str, options: Sequence[str], arch: str) -> Compiled:
-    """Compile ``text`` to a cubin for ``arch`` ("sm_90" and the like), with ``options`` and CuPy's own.
+@cache
+def compile_cubin(name: str, text: str, options: tuple[str, ...], arch: str) -> Compiled:
+    """Compile ``text`` to a cubin for ``arch`` ("sm_90" and the like), with ``options`` and CuPy's own, once a process.
 
     Raises CompilerMissingError if the NVRTC library is not there, CompileError with its first error line otherwise.
     """

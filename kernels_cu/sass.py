@@ -61,8 +61,12 @@ class Code:
                 yield Code(self.lines[labels[target[0]] : i + 1])
 
 
+@cache
 def disassemble(cubin: bytes, kernel: str) -> Code:
-    """The code of ``kernel``. Raises CompilerMissingError without nvdisasm, CompileError if it has no such kernel."""
+    """The code of ``kernel``, once a process for each cubin.
+
+    Raises CompilerMissingError without nvdisasm, CompileError if the cubin has no such kernel.
+    """
     tool = find_nvdisasm()
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)

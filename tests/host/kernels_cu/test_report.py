@@ -30,21 +30,35 @@ def _need_nvdisasm():
         pytest.skip(str(error))
 
 
+def _hide_nvdisasm(monkeypatch):
+    def not_there():
+        raise CompilerMissingError("not there")
+
+    monkeypatch.setattr("kernels_cu.report.find_nvdisasm", not_there)
+
+
 def _run(*arguments):
     return CliRunner().invoke(main, ["report", *arguments], env={"COLUMNS": "100"})
 
 
-def test_the_table_has_every_kernel():
+def test_the_table_has_every_kernel(monkeypatch):
     version = _need_nvrtc()
-    command = [sys.executable, "-m", "kernels_cu", "report", "--arch", "sm_90"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    first, header, *rows = done.stdout.split("\n\n")[0].splitlines()
+    _hide_nvdisasm(monkeypatch)
+    done = _run("--arch", "sm_90")
+    first, header, *rows = done.stdout.splitlines()
     assert first.startswith(f"NVRTC {version}, bfloat16, head_dim 128, hnd; figures of the cubins, no device used")
     assert header.split() == ["kernel", "arch", "registers", "spills", "stack", "shared", "blocks", "params"]
     assert [row.split()[:2] for row in rows] == [[kernel, "sm_90"] for kernel in KERNELS]
     assert all(re.fullmatch(r"\w+ +sm_90 +\d+ +0 +0 +\d+ +\d+ +\d+ *", row) for row in rows)
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert done.stderr == ""  # the compilers' progress is for a terminal
+
+
+def test_the_command_is_silent_but_for_the_report():
+    _need_nvrtc()
+    command = [sys.executable, "-m", "kernels_cu", "report", "--arch", "sm_80", "--kernel", "fill_blocks"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[2].startswith("fill_blocks  sm_80 ")
+    assert done.stderr == ""  # the bar that shows progress is for a terminal
 
 
 def test_the_main_loop_of_decode_stands_below():
@@ -73,10 +87,7 @@ def test_the_main_loop_of_decode_stands_below():
 def test_without_nvdisasm_the_other_figures_are_there(monkeypatch):
     _need_nvrtc()
 
-    def not_there():
-        raise CompilerMissingError("not there")
-
-    monkeypatch.setattr("kernels_cu.report.find_nvdisasm", not_there)
+    _hide_nvdisasm(monkeypatch)
     (row,) = json.loads(_run("--json", "--arch", "sm_90", "--kernel", "paged_decode").stdout)["kernels"]
     assert row["main_loop"] is None
     assert row["thread_blocks"] == 2
