@@ -60,6 +60,7 @@ class AddressRange:
         self.peers: dict[int, Access] = {}  # what other devices may do with everything that is mapped here
         self._base = 0
         self._base = device.driver.reserve(self.size, alignment)
+        self._reserved = True
         self._finalizer = weakref.finalize(self, _free, device, self._base, self.size, self._mappings)
 
     def __repr__(self) -> str:
@@ -98,10 +99,16 @@ class AddressRange:
         return mapping
 
     def restore(self, mapping: Mapping) -> None:
-        """Map the memory of a mapping that was unmapped, bytes and all, where it was, with the access that it had."""
+        """Map the memory of a mapping that was unmapped, bytes and all, where it was, with the access that it had.
+
+        All or nothing.
+        """
         self.device.driver.map(mapping.address, mapping.size, mapping.handle)
         self._mappings[mapping.offset] = mapping
-        self.set_access([mapping], mapping.access)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.unmap, [mapping])
+            self.set_access([mapping], mapping.access)
+            undo.pop_all()
 
     def unmap_all(self) -> None:
         """Unmap every mapping, each contiguous run in one call. All or nothing, but for memory that was closed."""
@@ -183,8 +190,10 @@ class AddressRange:
         """Unmap what is mapped and free the reservation. Closing twice does nothing."""
         if self._finalizer.alive:
             self.unmap_all()
-            self.device.driver.free(self._base, self.size)
             self._finalizer.detach()
+        if self._reserved:  # else an earlier close gave it back
+            self.device.driver.free(self._base, self.size)
+            self._reserved = False
 
 
 def adjacent(mappings: Sequence[Mapping]) -> Iterator[Sequence[Mapping]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .choice import open_driver
 from .driver import ILLEGAL_ADDRESS, Driver, error_of
-from .errors import ClosedError, DriverError, RangeError
+from .errors import ClosedError, DriverError, RangeError, VmmError
 from .fence import After, Fence
 from .finishing import Finishing
 from .retirement import Retirement
@@ -159,9 +159,14 @@ class Device:
             if take is not None:
                 take(stream, call, keepalive)
                 return
-            call()
-            self._keep(stream, keepalive)
             self._drop_finished()
+            event = self.driver.event_create()
+            try:
+                call()
+            except BaseException:
+                self.driver.event_destroy(event)
+                raise
+            self._keep(stream, event, keepalive)
 
     def fault(self, address: int, write: bool) -> Exception:
         """The error for a kernel's access to an address that it must not touch, with all that is known about it."""
@@ -177,11 +182,14 @@ class Device:
         if self._finalizer.alive:
             try:
                 self.synchronize()
-            finally:  # after a fault nothing but this works any more
-                self.retirement.poll()
-                self._release()
+            except DriverError as error:
+                if error.code >= ILLEGAL_ADDRESS:  # the context is lost, and nothing but its release works any more
+                    self._release()
+                raise
+            self._release()
 
     def _release(self) -> None:
+        self.retirement.poll()  # after a fault: no work runs any more
         with Finishing() as rest:
             if not self.driver.forked:
                 rest.run(self.driver.context_release, self.ordinal)
@@ -198,15 +206,22 @@ class Device:
             if error.code != ILLEGAL_ADDRESS or not (once and known):
                 raise
 
-    def _keep(self, stream: int, keepalive: object) -> None:
-        """Keep something alive until the work now in ``stream`` is done; without an event, until all work is."""
+    def _keep(self, stream: int, event: int, keepalive: object) -> None:
+        """Keep something alive until the work now in ``stream`` is done; without its event, until all work is.
+
+        The work is queued: only a fault is raised, for any other error would say that it was not.
+        """
         turn = self.next_turn()
         try:
-            event = self.driver.event_record(stream)
-        except BaseException:
+            self.driver.event_record_again(event, stream)
+        except VmmError as error:
             self._in_flight.append((0, turn, keepalive))
-            raise
+            if isinstance(error, DriverError) and error.code == ILLEGAL_ADDRESS:
+                raise
+            return
         self._in_flight.append((event, turn, keepalive))
+        with contextlib.suppress(VmmError):
+            self._drop_finished()
 
     def _drop_finished(self) -> None:
         """Let go of what completed launches kept alive. Several threads may be here."""

@@ -378,7 +378,11 @@ class Driver:
 
     def event_record(self, stream: int) -> int:
         """Create an event that completes when the work now in ``stream`` has; the caller destroys it."""
-        event = self._event_create()
+        event = self.event_create()
+        return self.event_record_again(event, stream)
+
+    def event_record_again(self, event: int, stream: int) -> int:
+        """Let an event complete when the work now in ``stream`` has, and return it; destroyed where that is refused."""
         status = int(self.api.cuEventRecord(event, stream)[0])
         return self._recorded(event, "cuEventRecord", status, (event, stream))
 
@@ -388,7 +392,7 @@ class Driver:
         Raises DriverMissingError where the driver is older than the call (CUDA 12.5). While a stream of the context
         captures a graph the call is refused, and the capture is lost.
         """
-        event = self._event_create()
+        event = self.event_create()
         try:
             status = int(self.api.cuCtxRecordEvent(cuda.CUcontext(context), event)[0])
         except DriverMissingError:
@@ -396,7 +400,8 @@ class Driver:
             raise
         return self._recorded(event, "cuCtxRecordEvent", status, (context, event))
 
-    def _event_create(self) -> int:
+    def event_create(self) -> int:
+        """Create an event, which is complete until it is recorded; the caller destroys it."""
         return int(check("cuEventCreate", self.api.cuEventCreate(_NO_TIMING), _NO_TIMING))
 
     def _recorded(self, event: int, call: str, status: int, call_args: tuple[int, int]) -> int:

@@ -116,6 +116,7 @@ class SharedRange:
         Raises StateError while an array still views the range.
         """
         if self.closed:
+            self._addresses.close()  # of any use only where the driver did not take them back at first
             return
         self._views.refuse([(0, self.size)], f"close {self.name}, which has")
         self.device.synchronize()  # cuMemUnmap does not wait for work that still reads here

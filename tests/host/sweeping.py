@@ -1,0 +1,296 @@
+"""What the failure sweeps share: a world to work in, its books, and the sweep of one operation.
+
+A case is a function of a ``World`` that prepares something and returns the operation. The operation runs once for each
+driver call that it makes, each time in a new world, with that call failing. Then everything must be as it was before,
+and a second try must succeed with the result that it has without a failure. Where the failing call only gives back,
+the operation must have come to its end or changed nothing, and at most the very thing is lost that the driver refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import vmm
+from vmm.errors import ReleaseError
+from vmm.host import FailingDriver, HostDriver, SweepError
+
+UNIT = 64 << 10
+RELEASES = {
+    "cuMemRelease": "allocations",
+    "cuMemAddressFree": "reservations",
+    "cuEventDestroy": "events",
+    "cuDevicePrimaryCtxRelease": "contexts",
+    "cuCtxPopCurrent": "",
+}
+"""Calls that only give back, and what of a picture each of them may lose."""
+
+
+class World:
+    """A driver whose calls can fail, a device on it, and owners that are closed at the end."""
+
+    def __init__(self, streams: str, **options: Any) -> None:
+        self.streams = streams
+        self.host = HostDriver(**{"memory": 64 * UNIT, "granularity": UNIT, "streams": streams, **options})
+        self.api = FailingDriver(self.host)
+        self.owned: list[Any] = []
+        self.loose = False  # whether the operation may collect what retires although it fails
+        self.extra: Callable[[], Any] = lambda: None
+        self._device: vmm.Device | None = None
+
+    @property
+    def device(self) -> vmm.Device:
+        """The first device, made when it is first asked for."""
+        if self._device is None:
+            self._device = vmm.Device(driver=self.api)
+        return self._device
+
+    def own(self, made: Any) -> Any:
+        """Have something closed, last first, and its books looked at."""
+        self.owned.append(made)
+        return made
+
+    def range(self, chunks: Any = (), **options: Any) -> vmm.GrowableRange:
+        """A range with 16 chunks of addresses, of which ``chunks`` are committed and hold bytes of their own."""
+        options = {"name": "kv", **options}
+        made = self.own(vmm.GrowableRange(self.device, 16 * UNIT, **options))
+        made.commit(chunks)
+        for chunk in chunks:
+            made.array("uint8", UNIT, chunk * UNIT)[:] = chunk + 1
+        return made
+
+    def supply(self, **options: Any) -> vmm.ChunkSupply:
+        return self.own(vmm.ChunkSupply(self.device, UNIT, **options))
+
+    def busy(self, memory: Any, chunk: int = 0, stream: int = 0) -> None:
+        """Queue work that writes a chunk's last bytes."""
+        with self.device.current():
+            self.device.driver.fill_async(memory.base + chunk * UNIT + UNIT - 16, 99, 16, stream)
+
+    def books(self) -> list[Any]:
+        return [*(books_of(one) for one in self.owned), self.extra()]
+
+    def look(self) -> tuple[Any, Any]:
+        seen = self.host.picture()
+        strict = None if self.loose else (seen.reservations, seen.mappings, seen.allocations, seen.events, seen.plain)
+        return self.books(), (strict, seen.contexts, seen.streams)
+
+    def settle(self) -> None:
+        """Where an operation may collect what retires: collect it, so that ends can be compared."""
+        if self.loose and self._device is not None:
+            self._device.retirement.collect(wait=True)
+
+    def prove(self) -> None:
+        """What must hold at any moment: the driver has what the books say, and no more."""
+        ranges = [found for one in self.owned for found in ranges_of(one) if not found.closed]
+        for one in ranges:
+            mapped = one.mappings()
+            assert len(mapped) == len(one.committed_chunks()) + one.retiring // UNIT + zeros_of(one), one
+            for mapping in mapped:
+                assert any(seen[0] == mapping.address for seen in self.host.picture().mappings), mapping
+        for one in self.owned:
+            if hasattr(one, "check"):
+                one.check()
+
+    def close(self) -> None:
+        """Close everything, each once more where the driver refused something."""
+        self.api.disarm()
+        self.drop_contexts()
+        for one in [*reversed(self.owned), *([self._device] if self._device else [])]:
+            with contextlib.suppress(ReleaseError):
+                one.close()
+            one.close()
+
+    def drop_contexts(self) -> None:
+        """Take off what a refused pop left on top."""
+        while int(self.host.cuCtxGetCurrent()[1]):
+            self.host.cuCtxPopCurrent()
+
+    def left(self) -> dict[str, int]:
+        """What is alive when everything was closed."""
+        live = self.host.live()
+        names = ("reservations", "mappings", "allocations", "plain", "pinned", "contexts", "streams", "events")
+        return {name: getattr(live, name) for name in names if getattr(live, name)}
+
+    def tidy(self) -> None:
+        """Give back what is left by the driver's own picture."""
+        self.drop_contexts()
+        seen = self.host.picture()
+        for base, size, *_ in seen.mappings:
+            self.host.cuMemUnmap(base, size)
+        for handle, _size, references, _maps in seen.allocations:
+            for _ in range(references):
+                self.host.cuMemRelease(handle)
+        for base, size in seen.reservations:
+            self.host.cuMemAddressFree(base, size)
+        for event in seen.events:
+            self.host.cuEventDestroy(event)
+        for stream in seen.streams:
+            self.host.cuStreamDestroy(stream)
+        for device, count in enumerate(seen.contexts):
+            for _ in range(count):
+                self.host.cuDevicePrimaryCtxRelease(device)
+
+
+def zeros_of(memory: Any) -> int:
+    return sum(len(window.zeros) for window in memory._chunks.windows)
+
+
+def ranges_of(owner: Any) -> list[Any]:
+    found = getattr(owner, "range", owner)
+    return [found] if isinstance(found, vmm.ChunkedRange) else []
+
+
+def bytes_of(memory: Any, chunk: int) -> Any:
+    """The first and the middle bytes of a chunk."""
+    if memory.mapping(chunk).access == vmm.Access.NONE:
+        return None
+    return bytes(memory.array("uint8", 8, chunk * UNIT)), bytes(memory.array("uint8", 8, chunk * UNIT + UNIT // 2))
+
+
+def books_of(owner: Any) -> Any:
+    """What an owner says about itself, in plain values."""
+    if isinstance(owner, vmm.ChunkSupply):
+        return owner.in_use - owner._retiring * UNIT, not owner._finalizer.alive
+    if isinstance(owner, vmm.ChunkedRange):
+        if owner.closed:
+            return "closed"
+        chunks = owner.committed_chunks()
+        held = {chunk: bytes_of(owner, chunk) for chunk in chunks} if owner.device.backing == "memory" else chunks
+        windows = [(window.first, window.stop, window.zeros) for window in owner._chunks.windows]
+        peers = dict(owner._chunks.addresses.peers)
+        return owner.size, held, owner.runs(), windows, peers, len(owner._pins)
+    if isinstance(owner, vmm.Heap):
+        blocks = [(block.offset, block.size, block.requested) for block in owner._blocks.values()]
+        users = {chunk: count for chunk, count in owner._users.items() if count}
+        return books_of(owner.range), sorted(blocks), list(owner._spans), users
+    if isinstance(owner, vmm.AddressRange):
+        mappings = [(one.offset, one.size, one.access) for one in owner.mappings()]
+        return owner._finalizer.alive, mappings, dict(owner.peers)
+    if isinstance(owner, vmm.PhysicalMemory):
+        return owner.closed
+    return owner.books() if hasattr(owner, "books") else None
+
+
+def run_once(case: Any, streams: str, at: int, code: int, done: Any = None) -> World | None:
+    """One run in a world of its own, with call ``at`` failing; the world if the operation made fewer calls.
+
+    ``done`` are the books at the end of the operation.
+    """
+    world = World(streams, **case.options)
+    try:
+        world.loose = case.loose
+        operation = case(world)
+        before = world.look()
+        world.api.arm(at=at, code=code)
+        error: BaseException | None = None
+        try:
+            operation()
+        except vmm.VmmError as caught:
+            error = caught
+        through, call = world.api.disarm(), world.api.failed
+        if through:
+            if error is not None:
+                raise error
+            return world
+        where = f"{case.__name__}: call {at}, {call}, code {code}, {streams}"
+        _judge(world, operation, before, done, error, where, call)
+    except BaseException:
+        _end(world)
+        raise
+    return None
+
+
+def sweep_case(case: Any, streams: str, code: int) -> list[str]:
+    """Fail every call of the case's operation in turn; which they were. Raises SweepError for what was left changed."""
+    last = run_once(case, streams, 1 << 20, code)
+    last.settle()
+    done_books = last.books()
+    calls = _calls_of(case, streams)
+    _finish(last, "", case.__name__)
+    for at in range(1, 10_000):
+        through = run_once(case, streams, at, code, done_books)
+        if through is not None:
+            through.settle()
+            assert through.books() == done_books
+            _finish(through, "", case.__name__)
+            return calls
+    raise SweepError("no end")
+
+
+def _calls_of(case: Any, streams: str) -> list[str]:
+    """The calls that the operation makes without a failure."""
+    world = World(streams, **case.options)
+    try:
+        operation = case(world)
+        seen: list[str] = []
+        following = world.api._countdown.next
+        world.api._countdown.next = lambda call: seen.append(call) or following(call)
+        operation()
+    finally:
+        _end(world)
+    return seen
+
+
+def _judge(world: World, operation: Any, before: Any, done: Any, error: Any, where: str, call: str) -> None:
+    """Compare what is with what was, or with what the operation does."""
+    _check_books(world, where)
+    if call in RELEASES:
+        world.drop_contexts()
+        if error is not None and call != "cuCtxPopCurrent" and not isinstance(error, ReleaseError):
+            raise SweepError(f"{where} only gives back, but {error!r} was raised")
+        if error is not None and world.books() == before[0] != done:
+            operation()
+    elif error is not None:
+        after = world.look()
+        if after != before:
+            raise SweepError(f"{where} failed and left a change: was {before}, is {after}")
+        operation()
+    _check_books(world, where)
+    world.settle()
+    if world.books() != done:
+        raise SweepError(f"{where} failed and the operation ended with {world.books()} instead of {done}")
+    _finish(world, call, where)
+
+
+def _check_books(world: World, where: str) -> None:
+    try:
+        world.prove()
+    except AssertionError as wrong:
+        raise SweepError(f"{where}: {wrong}") from wrong
+
+
+def _finish(world: World, call: str, where: str) -> None:
+    """Close everything; nothing may be left but what the driver refused to take back."""
+    _check_books(world, where)
+    world.close()
+    left = world.left()
+    lost = RELEASES.get(call, "")
+    if set(left) - {lost} or left.get(lost, 0) > 1:
+        raise SweepError(f"{where}: left alive at the end: {left}")
+    world.tidy()
+
+
+def _end(world: World) -> None:
+    """After an error: close what can be closed, and leave nothing to the next test."""
+    world.api.disarm()
+    for one in [*reversed(world.owned), *([world._device] if world._device else [])]:
+        with contextlib.suppress(Exception):
+            one.close()
+        for detached in ("_finalizer",):
+            with contextlib.suppress(Exception):
+                getattr(one, detached).detach()
+    world.tidy()
+
+
+def public_methods(*classes: type) -> set[str]:
+    """Every public method and property of the classes, "Class.name", and their constructors."""
+    kinds = FunctionType, property, classmethod, staticmethod
+    return {
+        f"{cls.__name__}.{name}"
+        for cls in classes
+        for name, found in vars(cls).items()
+        if name == "__init__" or (not name.startswith("_") and isinstance(found, kinds))
+    }
