@@ -1,0 +1,58 @@
+"""What is measured: the device, its driver, and the versions of everything that could make a difference."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Any
+
+from .bench import Bench
+
+PACKAGES = (
+    "pagewalk",
+    "numpy",
+    "cuda-bindings",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12",
+    "torch",
+    "flashinfer-python",
+)
+_CLOCK, _MEMORY_CLOCK, _BUS_WIDTH = 13, 36, 37  # CU_DEVICE_ATTRIBUTE_*, in kHz and bits
+
+
+def names() -> list[str]:
+    """The one item of this step."""
+    return ["device"]
+
+
+def run(name: str, bench: Bench) -> dict[str, Any]:  # noqa: ARG001
+    """Name, sizes and versions."""
+    side = bench.side
+    driver, device = side.device.driver, side.device
+    return {
+        "name": device.name,
+        "driver": device.driver.name,
+        "driver_version": driver.version(),
+        "arch": side.arch,
+        "memory": device.total,
+        "free": device.memory_info().free,
+        "granularity": device.granularity,
+        "recommended_granularity": driver.granularity(0, recommended=True),
+        "multiprocessors": side.multiprocessors,
+        "l2_bytes": side.l2_bytes,
+        "clock_khz": driver.device_attribute(0, _CLOCK),
+        "memory_clock_khz": driver.device_attribute(0, _MEMORY_CLOCK),
+        "bus_bits": driver.device_attribute(0, _BUS_WIDTH),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "packages": {package: version for package in PACKAGES if (version := _version(package))},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

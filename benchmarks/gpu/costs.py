@@ -1,0 +1,101 @@
+"""What each call of the driver costs: microseconds of the host, and the set of costs that a replay reads."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import vmm
+
+from .bench import Bench
+
+READWRITE = ((0, vmm.Access.READWRITE),)
+CHUNKS, RUN, ROUNDS = 512, 64, 64
+
+
+def names() -> list[str]:
+    """The one item of this step."""
+    return ["driver calls"]
+
+
+def run(name: str, bench: Bench) -> dict[str, Any]:  # noqa: ARG001
+    """Medians of single calls on chunks of one granule, and of calls over a run of chunks."""
+    side = bench.side
+    chunks, rounds = (RUN, 4) if side.dry else (CHUNKS, ROUNDS)
+    calls = _Calls()
+    _reserve_and_free(side.device, calls, rounds)
+    _single(side.device, calls, chunks)
+    median = {call: statistics.median(found) for call, found in calls.microseconds.items()}
+    high = {call: sorted(found)[len(found) * 9 // 10] for call, found in calls.microseconds.items()}
+    return {
+        "microseconds": median,
+        "microseconds_90": high,
+        "over_a_run": _over_a_run(side.device, RUN),
+        "run": RUN,
+        "chunk": side.device.granularity,
+        "chunks": chunks,
+    }
+
+
+def cost_set(found: dict[str, Any], device: dict[str, Any]) -> dict[str, Any]:
+    """The file that ``python -m paged replay --driver-costs`` reads."""
+    source = (
+        f"{device.get('name', 'unknown device')}, driver {device.get('driver_version', 'unknown')}, chunks of "
+        f"{vmm.format_size(found['chunk'])}; median of {found['chunks']} calls; benchmarks/gpu_check.py"
+    )
+    return {"source": source, "microseconds": found["microseconds"]}
+
+
+class _Calls:
+    """Times calls by name."""
+
+    def __init__(self) -> None:
+        self.microseconds: dict[str, list[float]] = {}
+
+    def time(self, name: str, call: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        found = call()
+        self.microseconds.setdefault(name, []).append((time.perf_counter() - start) * 1e6)
+        return found
+
+
+def _reserve_and_free(device: vmm.Device, calls: _Calls, rounds: int) -> None:
+    size, driver = 1 << 30, device.driver
+    for _ in range(rounds):
+        base = calls.time("cuMemAddressReserve", lambda: driver.reserve(size))
+        calls.time("cuMemAddressFree", lambda base=base: driver.free(base, size))
+
+
+def _single(device: vmm.Device, calls: _Calls, chunks: int) -> None:
+    """Each call by itself for every chunk; a refusal ends the process, which gives all back."""
+    driver, size = device.driver, device.granularity
+    base = driver.reserve(chunks * size)
+    handles = [calls.time("cuMemCreate", lambda: driver.create(0, size)) for _ in range(chunks)]
+    places = range(base, base + chunks * size, size)
+    for at, handle in zip(places, handles, strict=True):
+        calls.time("cuMemMap", lambda at=at, handle=handle: driver.map(at, size, handle))
+    for at in places:
+        calls.time("cuMemSetAccess", lambda at=at: driver.set_access(at, size, READWRITE))
+    for at in places:
+        calls.time("cuMemUnmap", lambda at=at: driver.unmap(at, size))
+    for handle in handles:
+        calls.time("cuMemRelease", lambda handle=handle: driver.release(handle))
+    driver.free(base, chunks * size)
+
+
+def _over_a_run(device: vmm.Device, chunks: int) -> dict[str, float]:
+    """One set access and one unmap over a run of chunks: what a grow and a shrink make of them."""
+    driver, size, calls = device.driver, device.granularity, _Calls()
+    base = driver.reserve(chunks * size)
+    for _ in range(4):
+        handles = [driver.create(0, size) for _ in range(chunks)]
+        for index, handle in enumerate(handles):
+            driver.map(base + index * size, size, handle)
+        calls.time("cuMemSetAccess", lambda: driver.set_access(base, chunks * size, READWRITE))
+        calls.time("cuMemUnmap", lambda: driver.unmap(base, chunks * size))
+        for handle in handles:
+            driver.release(handle)
+    driver.free(base, chunks * size)
+    return {call: statistics.median(found) for call, found in calls.microseconds.items()}

@@ -1,0 +1,22 @@
+"""The other kernels: contiguous decode, append, gather, copies of blocks, prefill. Each is checked, then timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import contiguous, moves, prefill
+from .bench import Bench
+
+_FAMILIES = (contiguous, moves, prefill)
+
+
+def names() -> list[str]:
+    """The names of all items."""
+    return [name for family in _FAMILIES for name in family.names()]
+
+
+def run(name: str, bench: Bench) -> dict[str, Any]:
+    """Run the item of that name."""
+    family = next(family for family in _FAMILIES if name in family.names())
+    found: dict[str, Any] = family.run(name, bench)
+    return found

@@ -1,0 +1,55 @@
+"""Everything that runs by itself: the examples, the demo, the open questions, and the tests that a device changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from typing import Any
+
+from .bench import Bench
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 75
+TAIL_LINES = 20
+
+
+def commands(driver: str) -> dict[str, list[str]]:
+    """The arguments of the interpreter, by the item's name. They run in a folder of their own."""
+    examples = sorted((ROOT / "examples").glob("[0-9]*.py"))
+    pytest = ["-m", "pytest", "-q", "--maxfail=20", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
+    return {
+        "vmm demo": ["-m", "vmm", "demo", "--driver", driver],
+        **{f"example {path.stem}": [str(path)] for path in examples},
+        "conformance": [*pytest, str(ROOT / "tests" / "conformance"), "--driver", driver],
+        "vmm settle": ["-m", "vmm", "settle", "--driver", driver],
+        "device tests": [*pytest, str(ROOT / "tests" / "device")],
+    }
+
+
+def names() -> list[str]:
+    """The names of all commands."""
+    return list(commands("cuda"))
+
+
+def run(name: str, bench: Bench) -> dict[str, Any]:
+    """Run one command in a process, for at most as long as there is time; its exit status and the end of its output."""
+    driver = "host" if bench.dry else "cuda"
+    environment = {**os.environ, "MPLBACKEND": "Agg", "VMM_DRIVER": driver, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *commands(driver)[name]]
+    started = time.monotonic()
+    timeout = min(TIMEOUT_S, max(10.0, bench.deadline - started))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT, timeout=timeout, check=False
+            )
+            status, output = done.returncode, done.stdout
+        except subprocess.TimeoutExpired as error:
+            status, output = None, error.stdout or b""
+    tail = output.decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
+    return {"ok": status == 0, "status": status, "seconds": round(time.monotonic() - started, 1), "tail": tail}
