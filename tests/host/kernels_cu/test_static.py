@@ -104,8 +104,12 @@ def test_occupancy_of_other_blocks():
     assert thread_blocks("sm_90", 96, 168, 0) == 4  # 3 warps of 5376 registers: each part has room for 3
 
 
+TENSOR_CORES = [name for name in ("paged_decode", "contiguous_decode", "paged_prefill") if name in KERNELS]
+LARGE = [name if name in TENSOR_CORES else pytest.param(name, marks=pytest.mark.exhaustive) for name in KERNELS]
+
+
 @pytest.mark.parametrize("arch", SOME)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", LARGE)
 def test_no_local_memory_and_no_double_precision(kernel, arch):
     code = _code(kernel, arch)
     assert len(code.instructions) > 10
