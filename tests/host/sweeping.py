@@ -80,6 +80,7 @@ class World:
     def settle(self) -> None:
         """Where an operation may collect what retires: collect it, so that ends can be compared."""
         if self.loose and self._device is not None:
+            self._device.synchronize()
             self._device.retirement.collect(wait=True)
 
     def prove(self) -> None:
@@ -91,7 +92,7 @@ class World:
             for mapping in mapped:
                 assert any(seen[0] == mapping.address for seen in self.host.picture().mappings), mapping
         for one in self.owned:
-            if hasattr(one, "check"):
+            if hasattr(one, "check") and not one.range.closed:
                 one.check()
 
     def close(self) -> None:
@@ -171,7 +172,19 @@ def books_of(owner: Any) -> Any:
         return owner._finalizer.alive, mappings, dict(owner.peers)
     if isinstance(owner, vmm.PhysicalMemory):
         return owner.closed
+    if hasattr(owner, "block_pool"):
+        return _books_of_pool(owner)
+    if hasattr(owner, "max_sequences"):
+        spans = {index: span.length for index, span in owner._open.items()}
+        return books_of(owner.range), spans, sorted(owner._free), owner.tokens, owner._steps
     return owner.books() if hasattr(owner, "books") else None
+
+
+def _books_of_pool(pool: Any) -> Any:
+    blocks = pool.block_pool
+    held = {block: count for block in range(blocks.rows.blocks) if (count := blocks.count(block))}
+    sequences = [(one.length, list(one.table)) for one in pool.sequences]
+    return books_of(pool.range), held, sorted(blocks.committed), blocks.available, sequences, pool.tokens
 
 
 def run_once(case: Any, streams: str, at: int, code: int, done: Any = None) -> World | None:
