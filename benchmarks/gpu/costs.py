@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import vmm
@@ -65,7 +66,7 @@ def _reserve_and_free(device: vmm.Device, calls: _Calls, rounds: int) -> None:
     size, driver = 1 << 30, device.driver
     for _ in range(rounds):
         base = calls.time("cuMemAddressReserve", lambda: driver.reserve(size))
-        calls.time("cuMemAddressFree", lambda base=base: driver.free(base, size))
+        calls.time("cuMemAddressFree", partial(driver.free, base, size))
 
 
 def _single(device: vmm.Device, calls: _Calls, chunks: int) -> None:
@@ -75,13 +76,13 @@ def _single(device: vmm.Device, calls: _Calls, chunks: int) -> None:
     handles = [calls.time("cuMemCreate", lambda: driver.create(0, size)) for _ in range(chunks)]
     places = range(base, base + chunks * size, size)
     for at, handle in zip(places, handles, strict=True):
-        calls.time("cuMemMap", lambda at=at, handle=handle: driver.map(at, size, handle))
+        calls.time("cuMemMap", partial(driver.map, at, size, handle))
     for at in places:
-        calls.time("cuMemSetAccess", lambda at=at: driver.set_access(at, size, READWRITE))
+        calls.time("cuMemSetAccess", partial(driver.set_access, at, size, READWRITE))
     for at in places:
-        calls.time("cuMemUnmap", lambda at=at: driver.unmap(at, size))
+        calls.time("cuMemUnmap", partial(driver.unmap, at, size))
     for handle in handles:
-        calls.time("cuMemRelease", lambda handle=handle: driver.release(handle))
+        calls.time("cuMemRelease", partial(driver.release, handle))
     driver.free(base, chunks * size)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import paged
 from kernels_cu import PagedKV, launch, reference
+from paged.layout import K, V
 
 from .cases import MIB, MOST_KV_BYTES, Case
 from .contents import SCALE, fill
@@ -83,8 +84,10 @@ class KVMemory:
         """K and V [length, Hkv, D] of one sequence in NumPy, scaled, read from where the layout says they lie."""
         case = self.case
         table = self.tables[batch, sequence, : -(-length // case.block_size)]
-        pools = [np.stack([self._block(int(block), layer, component) for block in table]) for component in (0, 1)]
-        key, value = reference.gather(case.layout, *pools, range(len(table)), length)
+        key_pool, value_pool = (
+            np.stack([self._block(int(block), layer, component) for block in table]) for component in (K, V)
+        )
+        key, value = reference.gather(case.layout, key_pool, value_pool, range(len(table)), length)
         if case.dtype == "e4m3":
             return key.astype(np.float32) * SCALE, value.astype(np.float32) * SCALE
         return key, value

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,10 +114,8 @@ def _sdpa(case: Case, count: int, graphs: TorchGraphs) -> list[Call]:
     shape = (2, case.batch, case.kv_heads, case.context, case.head_dim)
     sets = [graphs.random(shape, case.dtype) for _ in range(count)]
 
-    def work(key: Any, value: Any) -> Callable[[], Any]:
-        return lambda: attention(query, key, value, enable_gqa=case.group > 1)
-
-    return [graphs.on_stream(work(*kv)) for kv in sets]
+    gqa = case.group > 1
+    return [graphs.on_stream(partial(attention, query, key, value, enable_gqa=gqa)) for key, value in sets]
 
 
 def _flashinfer(case: Case, count: int, graphs: TorchGraphs) -> list[Call]:
@@ -136,4 +135,4 @@ def _flashinfer(case: Case, count: int, graphs: TorchGraphs) -> list[Call]:
     wrapper.plan(*moved, case.query_heads, case.kv_heads, case.head_dim, size, q_data_type=kind, kv_data_type=kind)
     shape = (len(indices), 2, case.kv_heads, size, case.head_dim)
     caches = [graphs.random(shape, case.dtype) for _ in range(count)]
-    return [graphs.on_stream(lambda cache=cache: wrapper.run(query, cache, out=out)) for cache in caches]
+    return [graphs.on_stream(partial(wrapper.run, query, cache, out=out)) for cache in caches]
