@@ -21,11 +21,13 @@ from .errors import KernelError as KernelError
 from .errors import KernelFault as KernelFault
 from .errors import LaunchError as LaunchError
 from .host_run import HostRun as HostRun
+from .memory_meter import MemoryMeter as MemoryMeter
 from .paged_kv import PagedKV as PagedKV
 from .plan import DecodePlan as DecodePlan
 from .plan import plan_decode as plan_decode
 from .plan_prefill import PrefillPlan as PrefillPlan
 from .plan_prefill import plan_prefill as plan_prefill
+from .race import RaceError as RaceError
 from .rotary import Rotary as Rotary
 from .scoring import Scoring as Scoring
 from .target import HostTarget as HostTarget

@@ -9,7 +9,7 @@ import pytest
 
 from kernels_cu import HostRun, HostTarget, KernelError, LaunchError
 from kernels_cu.checked_launch import launch_checked
-from kernels_cu.host_run import SCHEDULES
+from kernels_cu.host_run import ORDERS, SCHEDULES
 
 KERNEL = Path(__file__).with_name("warps.cu")
 KINDS = [
@@ -26,6 +26,7 @@ KINDS = [
     "STACK",
     "STUCK",
     "TICKET",
+    "COUNT",
 ]
 
 
@@ -127,6 +128,14 @@ def test_who_comes_next():
     assert warps("ascending") == [0] * 32 + [1] * 32 + [2] * 32 + [3] * 32
     assert warps("descending") == warps("ascending")[::-1]
     assert warps("interleaved") == [1, 2, 3, 0] * 32
+
+
+@pytest.mark.usefixtures("target")
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_block_runs_once_in_every_order(order):
+    for grid in (1, 2, 3, 4, 30, 64, 97, 1000):
+        for seed in (0, 1, 2**64 - 1):
+            assert (_launch(HostRun(order=order, seed=seed), "COUNT", grid=grid) == -2 + 1).all()
 
 
 @pytest.mark.usefixtures("target")

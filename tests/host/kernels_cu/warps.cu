@@ -1,6 +1,6 @@
 // Warp and block functions, whose results test_warps.py knows from their definition.
 
-enum { SHUFFLE, UP, DOWN, XOR, HALVES, PART_ABSENT, SHARED, LATE_RETURN, BLOCK_SUM, DIVERGENT, STACK, STUCK, TICKET };
+enum { SHUFFLE, UP, DOWN, XOR, HALVES, PART_ABSENT, SHARED, LATE_RETURN, BLOCK_SUM, DIVERGENT, STACK, STUCK, TICKET, COUNT };
 
 __device__ int shuffles(int kind, int lane, int n, int width) {
     const unsigned all = 0xffffffffu;
@@ -73,6 +73,10 @@ extern "C" __global__ void warps(long long* out, int kind, int n, int width) {  
         else __syncwarp(0xffff8000u);
     }
     if (kind == STACK) result = deep(n);
+    if (kind == COUNT) {
+        atomicAdd(&out[blockIdx.x * blockDim.x + thread], 1LL);
+        return;
+    }
     if (kind == TICKET) result = ticket();
     if (kind == STUCK && thread == 1) __syncwarp();
     if (kind == STUCK && thread != 1) __syncthreads();
