@@ -23,6 +23,7 @@ from vmm import (
     parse_size,
 )
 from vmm.finishing import Finishing
+from vmm.last_work import LastWork
 from vmm.one_thread import one_thread
 
 from .block_pool import BlockPool
@@ -69,6 +70,7 @@ class KVPool:
         self.tokens = 0  # that exist; the sequences count them
         self._shared_supply = supply
         self._sequences: dict[int, Sequence] = {}
+        self._work = LastWork()  # of blocks that left a row before its last one did
         self.busy = threading.Lock()
         chunk = layout.chunk if supply is None else None
         self.range = GrowableRange(device, layout.reserve_bytes(total), chunk=chunk, supply=supply, name=name or "kv")
@@ -205,6 +207,7 @@ class KVPool:
         changed then.
         """
         emptied = self.block_pool.free(blocks)
+        self._work.note((row for block in blocks for row in self.block_pool.rows.of(block)), after)
         surplus = len(self.block_pool.empty) - self.reserve_rows
         if emptied and surplus > 0 and not self.prealloc:
             with Finishing() as rest, contextlib.ExitStack() as undo:
@@ -303,7 +306,8 @@ class KVPool:
 
     def _decommit(self, rows: list[int], after: After) -> None:
         with Finishing() as rest:
-            rest.run(self.range.decommit, self._chunks(rows), after=after)
+            rest.run(self.range.decommit, self._chunks(rows), after=self._work.before(rows, after))
+            self._work.forget(rows)
             self.block_pool.decommit(rows)
 
     def _chunks(self, rows: Iterable[int]) -> list[int]:

@@ -124,6 +124,11 @@ class Fence:
                 rest.run(self._device.driver.event_destroy, event)
 
 
+def handles_of(after: After) -> list[tuple[bool, int]]:
+    """What ``after`` names: whether it is an event (else it is a stream), and its handle."""
+    return [_handle_of(one) for one in _each(after)]
+
+
 def _each(after: After) -> list[Any]:
     if after is None:
         return []

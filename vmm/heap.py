@@ -12,6 +12,7 @@ from .errors import OutOfMemoryError, StateError
 from .fence import After
 from .finishing import Finishing
 from .growable import GrowableRange
+from .last_work import LastWork
 from .one_thread import one_thread
 from .sizes import Size, format_size, parse_size, round_up
 from .spans import FreeSpans
@@ -66,6 +67,7 @@ class Heap:
         self._blocks: dict[int, Block] = {}
         self.busy = threading.Lock()
         self._users: Counter[int] = Counter()  # chunk -> blocks that touch it
+        self._work = LastWork()  # of blocks that left a chunk before its last one did
 
     def __repr__(self) -> str:
         return f"Heap({len(self._blocks)} blocks, {format_size(self.allocated)} in {format_size(self.committed)})"
@@ -120,7 +122,9 @@ class Heap:
         chunks = self._chunks(block.offset, block.size)
         with Finishing() as rest:
             leaving = [chunk for chunk in chunks if self._users[chunk] == 1]
-            rest.run(self.range.decommit, leaving, after=after)
+            self._work.note(chunks, after)
+            rest.run(self.range.decommit, leaving, after=self._work.before(leaving, after))
+            self._work.forget(leaving)
             self._users.subtract(chunks)
             del self._blocks[block.offset]
             self._spans.give(block.offset, block.size)
