@@ -9,6 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .block_pool import BlockPool
+    from .cached_blocks import CachedBlocks
     from .pool import KVPool
 
 
@@ -56,6 +57,18 @@ def _check_rows(pool: BlockPool, fill: np.ndarray[tuple[int], np.dtype[np.int64]
     must(not any(pool._rooms.by_fill[pool._rooms.top + 1 :]), "a row with room is fuller than the top")
 
 
+def check_prefix(prefix: CachedBlocks, holders: dict[int, int]) -> None:
+    """The cache holds each of its blocks once; idle is what nobody else holds; every chain of keys is whole."""
+    cache, counts = prefix.cache, prefix.pool
+    held = {block for block in range(counts.rows.blocks) if block in cache}
+    must(len(cache) == len(held), f"{len(cache)} blocks counted in the cache, {len(held)} are")
+    idle = {block for block in held if counts.count(block) == 1}
+    must(set(cache.idle) == idle, "the idle blocks are not those that only the cache holds")
+    must(not idle & holders.keys(), "an idle block stands in a table")
+    chained = [block for key in cache._first for block in cache._chain(key)]
+    must(sorted(chained) == sorted(held), "a block of the cache cannot be found by its key")
+
+
 def check_pool(pool: KVPool) -> None:
     """The ids, the rows and the driver's layer agree; tables hold live blocks; the tokens are counted right."""
     check_block_pool(pool.block_pool)
@@ -70,6 +83,8 @@ def check_pool(pool: KVPool) -> None:
         for place, block in enumerate(sequence.table):
             holders[block] = holders.get(block, 0) + 1
             filled[block] = min(size, sequence.length - place * size)
+    if pool.prefix:
+        check_prefix(pool.prefix, holders)
     for block, number in holders.items():
         must(pool.count(block) >= number, f"block {block} is in {number} tables, counted {pool.count(block)} times")
     must(pool.tokens == sum(filled.values()), f"{pool.tokens} tokens counted, {sum(filled.values())} in tables")

@@ -26,8 +26,11 @@ from vmm.finishing import Finishing
 from vmm.last_work import LastWork
 from vmm.one_thread import one_thread
 
-from .block_pool import BlockPool
+from .block_pool import BlockPool, Choice
+from .cached_blocks import CachedBlocks
+from .chain_hash import Tokens
 from .invariants import check_pool
+from .known_tokens import as_ids
 from .layout import K, KVLayout
 from .sequence import Sequence
 
@@ -38,7 +41,9 @@ class KVPool:
     ``budget`` bounds the committed bytes. ``blocks`` is how many blocks have addresses; by default twice what the
     budget holds, for addresses are free and let the pool choose blocks that keep few rows alive. Without a budget every
     one of ``blocks`` may have memory. ``reserve_rows`` empty rows stay mapped before rows are given back; with
-    ``prealloc`` everything is committed at the start and stays. ``supply`` may be shared with other ranges.
+    ``prealloc`` everything is committed at the start and stays. ``supply`` may be shared with other ranges. With
+    ``prefix_cache`` the whole blocks of sequences whose token ids are known stay when they end, for prompts that begin
+    alike, until their memory is needed.
 
     Raises ValueError for a budget that holds no block, OutOfMemoryError when addresses (or, with ``prealloc``, memory)
     are not to be had.
@@ -53,6 +58,7 @@ class KVPool:
         budget: Size | None = None,
         reserve_rows: int = 0,
         prealloc: bool = False,
+        prefix_cache: bool = False,
         supply: ChunkSupply | None = None,
         name: str | None = None,
     ) -> None:
@@ -67,6 +73,8 @@ class KVPool:
         self.device, self.layout = device, layout
         self.reserve_rows, self.prealloc = reserve_rows, prealloc
         self.block_pool = BlockPool(layout.rows(total), max_rows)
+        self.prefix = CachedBlocks(self.block_pool, layout.block_size) if prefix_cache else None
+        self._prefix_losses = 0
         self.tokens = 0  # that exist; the sequences count them
         self._shared_supply = supply
         self._sequences: dict[int, Sequence] = {}
@@ -122,8 +130,13 @@ class KVPool:
 
     @property
     def blocks_free(self) -> int:
-        """Blocks that ``allocate`` would grant now."""
-        return self.block_pool.largest_grantable(self._new_rows())
+        """Blocks that ``allocate`` would grant now, idle ones of the prefix cache included."""
+        return self.block_pool.largest_grantable(self._new_rows()) + self.blocks_idle
+
+    @property
+    def blocks_idle(self) -> int:
+        """Blocks that only the prefix cache holds; they go when their memory is needed."""
+        return self.prefix.cache.idle_count if self.prefix else 0
 
     @property
     def empty_rows(self) -> int:
@@ -136,23 +149,41 @@ class KVPool:
         return list(self._sequences.values())
 
     def count(self, block: int) -> int:
-        """How many hold ``block``."""
-        return self.block_pool.count(block)
+        """How many hold ``block``, the prefix cache not counted."""
+        return self.prefix.holders(block) if self.prefix else self.block_pool.count(block)
 
     def can_allocate(self, blocks: int) -> bool:
         """Whether ``blocks`` more blocks can be had; "not now" is a normal answer."""
-        return 0 <= blocks <= self.block_pool.available or self.block_pool.can_allocate(blocks, self._new_rows())
+        if 0 <= blocks <= self.block_pool.available or self.block_pool.can_allocate(blocks, self._new_rows()):
+            return True
+        return bool(self.blocks_idle) and blocks <= self.blocks_free
 
     # -- changes ------------------------------------------------------------------------------------------------
 
-    def sequence(self) -> Sequence:
-        """A new sequence without tokens. Raises ClosedError after ``close``, as ``allocate`` and ``claim`` do, and
-        StateError while the range sleeps.
+    def sequence(self, prompt: Ids[int] | Tokens | None = None, *, salt: int = 0) -> Sequence:
+        """A new sequence: without tokens, or with the prefix of ``prompt`` (token ids) that the prefix cache knows.
+
+        At least one token of a prompt is always left to append. Prompts of different ``salt`` never share.
+        Raises ClosedError after ``close``, StateError while the range sleeps, ValueError for ids that are none and for
+        a prompt where the pool was made without ``prefix_cache``.
         """
         self.check_usable()
         made = Sequence(self)
+        if prompt is not None:
+            self._begin(made, prompt, salt)
         self._sequences[id(made)] = made
         return made
+
+    @one_thread
+    def _begin(self, made: Sequence, prompt: Ids[int] | Tokens, salt: int) -> None:
+        ids = as_ids(prompt)
+        if ids is None or self.prefix is None:
+            what = "takes token ids" if ids is None else "has no prefix cache; make it with prefix_cache=True"
+            raise ValueError(f"a prompt was given and {self.range.name!r} {what}")
+        self._forget_lost(self.prefix)
+        table, known, idle = self.prefix.hit(ids, salt)
+        made.begin(table, known)
+        self.tokens += idle * self.layout.block_size
 
     def forget(self, sequence: Sequence) -> None:
         """Strike a freed sequence off the list; ``Sequence.free`` does it."""
@@ -168,9 +199,16 @@ class KVPool:
         self.check_usable()
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate(blocks)
-        choice = self.block_pool.choose(blocks, self._new_rows())
+        lacking = 0
+        if self.blocks_idle:
+            lacking = max(0, blocks - self.block_pool.largest_grantable(self._new_rows()))
+        if lacking > self.blocks_idle:
+            lacking = 0  # refused by the next line
+        choice = self.block_pool.choose(blocks - lacking, self._new_rows())
         self._commit(choice.rows)
-        return self.block_pool.take(choice)
+        if lacking and self.prefix:
+            self.prefix.evict(lacking)
+        return self.block_pool.take(Choice(blocks, choice.rows))
 
     @one_thread
     def claim(self, blocks: Ids[int]) -> None:
@@ -214,10 +252,19 @@ class KVPool:
                 undo.callback(self.block_pool.hold, blocks)
                 rest.run(self._decommit, heapq.nlargest(surplus, self.block_pool.empty), after)
                 undo.pop_all()
+                if self.prefix:
+                    self.prefix.rest(blocks)
+        elif self.prefix:
+            self.prefix.rest(blocks)
 
     @one_thread
-    def trim(self, *, after: After = None) -> int:
-        """Decommit every empty row, the reserve too, and return their bytes (0 with ``prealloc``); as ``free``."""
+    def trim(self, *, cache: bool = False, after: After = None) -> int:
+        """Decommit every empty row, the reserve too, and return their bytes (0 with ``prealloc``); as ``free``.
+
+        With ``cache`` the idle blocks of the prefix cache go first.
+        """
+        if cache and self.prefix:
+            self.prefix.evict(self.blocks_idle)
         rows = [] if self.prealloc else list(self.block_pool.empty)
         if rows:
             self._decommit(rows, after)
@@ -271,6 +318,12 @@ class KVPool:
         """One layer's K or V of a block, in the layout's own shape: NumPy on the host driver, CuPy on a GPU."""
         offset = self.address(block=block, layer=layer, component=component) - self.range.base
         return self.range.array(self.layout.spec.dtype, self.layout.component_shape(component), offset)
+
+    def _forget_lost(self, prefix: CachedBlocks) -> None:
+        """After a sleep without a backup nothing is known any more."""
+        if self._prefix_losses != self.range.losses:
+            prefix.clear()
+            self._prefix_losses = self.range.losses
 
     # -- steps --------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import TYPE_CHECKING
+from collections.abc import Sequence as Ids
+from typing import TYPE_CHECKING, Any
 
 from vmm import After, ClosedError, RangeError, StateError
 from vmm.finishing import Finishing
 
 from .block_table import Slots, slots_of
+from .chain_hash import Tokens
+from .known_tokens import KnownTokens, as_ids
 
 if TYPE_CHECKING:
     from .pool import KVPool
@@ -21,7 +24,7 @@ class Sequence:
     ``table`` holds the block ids in the order of the tokens; only the last block may be partly filled.
     """
 
-    __slots__ = ("_losses", "_open", "length", "pool", "table")
+    __slots__ = ("_known", "_losses", "_open", "length", "pool", "table")
 
     def __init__(self, pool: KVPool) -> None:
         self.pool = pool
@@ -29,6 +32,12 @@ class Sequence:
         self.length = 0
         self._open = True
         self._losses = pool.range.losses
+        self._known: KnownTokens | None = None
+
+    def begin(self, table: list[int], known: KnownTokens) -> None:
+        """Start with the blocks of a prefix; ``KVPool.sequence`` does it."""
+        self.table, self._known = table, known
+        self.length = len(table) * self.pool.layout.block_size
 
     def __repr__(self) -> str:
         return f"Sequence({self.length} tokens, blocks {self.table})" if self._open else "Sequence(freed)"
@@ -39,22 +48,28 @@ class Sequence:
         self._check_open()
         return self.pool.can_allocate(self._new_blocks(tokens) + self._tail_is_shared(tokens))
 
-    def append(self, tokens: int) -> Slots:
-        """Make room for ``tokens`` more tokens and return their slots, int64 [tokens].
+    def append(self, tokens: int | Ids[int] | Tokens) -> Slots:
+        """Make room for more tokens, by their number or their ids, and return their slots, int64 [tokens].
 
+        With a prefix cache, blocks whose tokens are known by their ids (the prompt's are) can be found by later prompts
+        as soon as the sequence goes on or ends, or after ``publish``: their bytes must be queued to be written by then.
         A partly filled last block that another sequence shares is copied first, on the default stream, so that the
         other's bytes stay. Raises OutOfMemoryError when the pool has not enough blocks; nothing has changed then.
         """
-        tokens = _count(tokens)
+        ids = as_ids(tokens)
+        tokens = _count(tokens if ids is None else len(ids))
         self._check_open()
         self.pool.check_usable()
         self._check_defined()
+        self.publish()
         needed = self._new_blocks(tokens)
         if self._tail_is_shared(tokens):
             self._append_to_a_copy(needed)
         elif needed:
             self.table += self.pool.allocate(needed)
         start = self.length
+        if ids is not None and self._known:
+            self._known.put(start, ids)
         self.length += tokens
         self.pool.tokens += tokens
         return slots_of(self.table, start, self.length, self.pool.layout.block_size)
@@ -65,7 +80,13 @@ class Sequence:
         self.pool.fork(self.table)
         child = self.pool.sequence()
         child.table, child.length, child._losses = list(self.table), self.length, self._losses
+        child._known = self._known and self._known.copy()
         return child
+
+    def publish(self) -> None:
+        """Let later prompts find the whole blocks of this sequence whose token ids are known."""
+        if self._known and self.pool.prefix and not self.lost:
+            self.pool.prefix.publish(self._known, self.table, self.length)
 
     @property
     def lost(self) -> bool:
@@ -79,6 +100,7 @@ class Sequence:
         """
         if not self._open:
             return
+        self.publish()
         gone = self._tokens_held_alone()
         with Finishing() as rest:
             rest.run(self.pool.free, self.table, after=after)
@@ -150,7 +172,7 @@ class Sequence:
         return sum(min(size, self.length - place * size) for place in alone)
 
 
-def _count(tokens: int) -> int:
+def _count(tokens: Any) -> int:
     """A number of tokens as Python's int: NumPy's small ones overflow when they are multiplied by bytes."""
     count = operator.index(tokens)
     if count < 0:

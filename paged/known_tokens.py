@@ -1,0 +1,62 @@
+"""KnownTokens: the ids of a sequence's first tokens, as far as they are known, and the keys of its whole blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .chain_hash import Tokens
+
+
+class KnownTokens:
+    """``ids`` of the first ``count`` tokens; ``keys`` of the first blocks; ``stored`` blocks are in the cache.
+
+    ``salt`` tells tenants apart. Tokens that are appended by their number only, and were not known before, end what is
+    known: no later block can be told from another.
+    """
+
+    __slots__ = ("_ids", "count", "keys", "salt", "stored")
+
+    def __init__(self, ids: Tokens, salt: int) -> None:
+        self._ids = np.array(ids, np.int32)
+        self.count = len(self._ids)
+        self.keys: list[int] = []
+        self.stored = 0
+        self.salt = salt
+
+    @property
+    def ids(self) -> Tokens:
+        """int32 [count]."""
+        return self._ids[: self.count]
+
+    def put(self, start: int, ids: Tokens) -> None:
+        """Tokens ``start`` and on are ``ids``; after a gap they are of no use. What was known otherwise is dropped."""
+        stop = start + len(ids)
+        if start > self.count:
+            return
+        if stop > len(self._ids):
+            longer = np.zeros(max(stop, 2 * len(self._ids), 64), np.int32)
+            longer[: self.count] = self.ids
+            self._ids = longer
+        same = stop <= self.count and bool((self._ids[start:stop] == ids).all())
+        self._ids[start:stop] = ids
+        self.count = self.count if same else stop
+
+    def copy(self) -> KnownTokens:
+        """The same for a fork."""
+        made = KnownTokens(self.ids, self.salt)
+        made.keys, made.stored = list(self.keys), self.stored
+        return made
+
+
+def as_ids(tokens: Any) -> Tokens | None:
+    """Token ids as int32 [n], or None for a mere number of tokens. Raises ValueError for what is neither."""
+    if isinstance(tokens, np.ndarray | list | tuple):
+        found = np.asarray(tokens)
+        if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+            raise ValueError(f"token ids must be whole numbers [n], not {found.dtype} {list(found.shape)}")
+        if found.size and not 0 <= found.min() <= found.max() < 1 << 31:
+            raise ValueError(f"token ids must be 0 to 2**31 - 1, not {found.min()} to {found.max()}")
+        return found.astype(np.int32)
+    return None
