@@ -3,8 +3,8 @@
 // Computes   K[slots[t], h, d] = key[t, h, d] / key_scale[h]  and  V[slots[t], h, d] = value[t, h, d] / value_scale[h]
 //            for T tokens; with ROTARY, key is turned first (rotary.cuh)
 // Threads    one block of threads a token; a thread takes 8 neighbours in d of one head at a time
-// Constants  ELEMENT (of the cache), SOURCE (of key and value), HEAD_DIM (D), LAYOUT_VLLM, ROTARY, WIDE: 1 where rows of
-//            key and value begin at multiples of 16 bytes, 0 for any
+// Constants  ELEMENT (of the cache), SOURCE (of key and value), HEAD_DIM (D), LAYOUT_VLLM, ROTARY, WIDE: 1 where rows
+//            of key and value begin at multiples of 16 bytes, 0 for any
 //
 // Why it is fast: a thread moves 8 elements with one load and one store (two of float32), its neighbours the next 8, so
 // that a row of a head is one piece. In vllm, K goes 8 elements at a time as well, but each element of V to a sector of

@@ -1,8 +1,8 @@
 // Decode attention on tensor cores: one query token of each sequence attends to all tokens of its sequence.
 //
 // A tensor core multiplies 16 x 16 by 16 x 8 matrices. One query token has a row for each query head of its KV head,
-// 8 or fewer, which would leave most of a 16-row operand empty. So the operands change places: K is the tall operand, 16
-// tokens a tile, and the query heads are the 8 columns:
+// 8 or fewer, which would leave most of a 16-row operand empty. So the operands change places: K is the tall operand,
+// 16 tokens a tile, and the query heads are the 8 columns:
 //
 //     scores[16 tokens x 8 heads] = K[16 x D] * query^T       softmax down the columns
 //     out[D x 8 heads]           += V^T[D x 16] * weights     a tile's weights are this product's operand
@@ -19,8 +19,8 @@
 // on their way, those of the next segment too: the ring does not run dry between segments. The block id of a tile is
 // read one turn before the tile's address is needed.
 //
-// The softmax is online: `highest` is the largest score of a head so far, and whenever a tile raises it, what was summed
-// before shrinks by exp2(old - new).
+// The softmax is online: `highest` is the largest score of a head so far, and whenever a tile raises it, what was
+// summed before shrinks by exp2(old - new).
 #pragma once
 #include "score.cuh"
 #include "tile.cuh"
@@ -206,7 +206,8 @@ __device__ __forceinline__ void add_tile(
         for (int e = 0; e < 2; e++) {  // the lanes with the same heads are 4, 8 and 16 away
             float raised = fmaxf(state.highest[n][e], fmaxf(scores[n][e], scores[n][e + 2]));
 #pragma unroll
-            for (int step = 4; step < LANES; step *= 2) raised = fmaxf(raised, __shfl_xor_sync(ALL_LANES, raised, step));
+            for (int step = 4; step < LANES; step *= 2)
+                raised = fmaxf(raised, __shfl_xor_sync(ALL_LANES, raised, step));
             shrink[e] = ptx_exp2(state.highest[n][e] - raised);
             state.highest[n][e] = raised;
             scores[n][e] = ptx_exp2(scores[n][e] - raised);

@@ -15,7 +15,8 @@
 // Largest partial LSE of an item, and the sink's.
 __device__ inline float highest_of(const float* partial_lse, int first, int end, int head, float sink) {
     float highest = sink;
-    for (int p = first + threadIdx.x; p < end; p += LANES) highest = fmaxf(highest, partial_lse[(int64)p * HEADS + head]);
+    for (int p = first + threadIdx.x; p < end; p += LANES)
+        highest = fmaxf(highest, partial_lse[(int64)p * HEADS + head]);
     return largest_of_warp(highest);
 }
 

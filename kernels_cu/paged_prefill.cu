@@ -1,12 +1,12 @@
-// paged_prefill: attention of many query tokens of each sequence over its tokens in blocks: a prompt, or a chunk of one.
+// paged_prefill: attention of many query tokens of each sequence over its tokens in blocks: a prompt, or a part of it.
 //
 // Computes   out[i, h] = sum over the tokens t that i may see of softmax_t(score(query[i, h] . K[t, h / group])) * V[t]
 //            The queries of a sequence are its last tokens, so query i of T stands at position length - T + i; with
 //            CAUSAL it sees the tokens up to there, with WINDOW only the last `window` of these
 // Threads    grid (tiles, Hkv): one block of 4 warps for 64 rows. A row is one query head of one token, the heads of a
 //            group side by side, so that all of them use the same K and V
-// Constants  ELEMENT (of the cache), QUERY (of query and out), HEAD_DIM (D: 64, 128 or 256), BLOCK_SIZE, MIN_BLOCKS, and
-//            the options CAUSAL, WINDOW, SOFT_CAP, ALIBI, SINKS: 0 or 1
+// Constants  ELEMENT (of the cache), QUERY (of query and out), HEAD_DIM (D: 64, 128 or 256), BLOCK_SIZE, MIN_BLOCKS,
+//            and the options CAUSAL, WINDOW, SOFT_CAP, ALIBI, SINKS: 0 or 1
 //
 // Each warp owns 16 rows: the tall operand is the query here, and out = weights * V, whose weights leave the first
 // product just as the second one takes them. All warps read the same 64 tokens, 4 tiles, each warp having copied one.
@@ -38,7 +38,14 @@ struct Tile64 {
     int first_row, rows;  // of the block's 64, in the sequence; rows that the sequence has
     int group, head;      // query heads that share a KV head; the KV head
     int position;         // of query 0 in the sequence
+    int lowest, highest;  // positions of the rows
     int first, end;       // tokens that any of the rows may see
+
+    // Whether all rows see all tokens of the turn: most turns need no mask.
+    __device__ __forceinline__ bool sees(int token, int window) const {
+        return token + TOKENS <= end && (!CAUSAL || token + TOKENS - 1 <= lowest) &&
+               (!WINDOW || token > highest - window);
+    }
 };
 
 // Put the block's rows into shared memory as the first product's operand: of its type, d in the order of K's.
@@ -121,7 +128,7 @@ struct Rows {
 // Online softmax of a turn: scores become weights, packed; out and totals shrink as the maximum is raised.
 __device__ __forceinline__ void weigh(
     uint32 (&weights)[WARPS][4], float (&scores)[EIGHTS][4], float (&out)[COLUMNS][4], Rows& rows, const Scale& scale,
-    int token, int end, int window, int lane) {
+    const Tile64& tile, int token, int window, int lane) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float raised = rows.highest[r];
@@ -130,10 +137,19 @@ __device__ __forceinline__ void weigh(
 #pragma unroll
             for (int e = 2 * r; e < 2 * r + 2; e++) {
                 const int t = token + n * 8 + lane % 4 * 2 + e % 2;
-                const float score = scale(scores[n][e]) + (ALIBI ? rows.slope[r] * (float)(t - rows.position[r]) : 0);
-                scores[n][e] = rows.sees(r, t, end, window) ? score : MINUS_INFINITY;
-                raised = fmaxf(raised, scores[n][e]);
+                scores[n][e] = scale(scores[n][e]) + (ALIBI ? rows.slope[r] * (float)(t - rows.position[r]) : 0);
             }
+        if (!tile.sees(token, window)) {
+#pragma unroll
+            for (int n = 0; n < EIGHTS; n++)
+#pragma unroll
+                for (int e = 2 * r; e < 2 * r + 2; e++)
+                    if (!rows.sees(r, token + n * 8 + lane % 4 * 2 + e % 2, tile.end, window))
+                        scores[n][e] = MINUS_INFINITY;
+        }
+#pragma unroll
+        for (int n = 0; n < EIGHTS; n++)
+            raised = fmaxf(raised, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
         raised = fmaxf(raised, __shfl_xor_sync(ALL_LANES, raised, 1));  // the lanes with other tokens of the same rows
         raised = fmaxf(raised, __shfl_xor_sync(ALL_LANES, raised, 2));
         const float base = raised > MINUS_INFINITY ? raised : 0;  // a row may see nothing of the turns so far
@@ -196,10 +212,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * LANES, MIN_BLOCKS) paged_pr
     const int64 first_query = query_starts[sequence];
     const int queries = query_starts[sequence + 1] - (int)first_query;
 
-    Tile64 tile{tiles[2 * blockIdx.x + 1], queries * group, group, head, length - queries, 0, length};
+    Tile64 tile{tiles[2 * blockIdx.x + 1], queries * group, group, head, length - queries, 0, 0, 0, length};
     const int last_row = min(tile.first_row + ROWS, tile.rows) - 1;
-    if (CAUSAL) tile.end = min(length, tile.position + last_row / group + 1);
-    if (WINDOW) tile.first = max(0, tile.position + tile.first_row / group - window + 1);
+    tile.lowest = tile.position + tile.first_row / group;
+    tile.highest = tile.position + last_row / group;
+    if (CAUSAL) tile.end = min(length, tile.highest + 1);
+    if (WINDOW) tile.first = max(0, tile.lowest - window + 1);
 
     stage_query(shared, query + first_query * query_stride, query_stride, tile);
     Rows rows;
@@ -231,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * LANES, MIN_BLOCKS) paged_pr
         float scores[EIGHTS][4] = {};
         multiply_turn(scores, shared, buffer, 0, lane);
         uint32 weights[WARPS][4];
-        weigh(weights, scores, result, rows, scale, token, tile.end, window, lane);
+        weigh(weights, scores, result, rows, scale, tile, token, window, lane);
         add_turn(result, shared, buffer, weights, lane);
         buffer = other;
     }

@@ -42,7 +42,9 @@ struct TensorCore<bfloat16> {
     static __device__ __forceinline__ void multiply(float* d, const uint32* a, const uint32* b) {
         ptx_mma_m16n8k16_bf16(d, a, b);
     }
-    static __device__ __forceinline__ uint32 pack(float low, float high) { return ptx_bfloat162_from_floats(low, high); }
+    static __device__ __forceinline__ uint32 pack(float low, float high) {
+        return ptx_bfloat162_from_floats(low, high);
+    }
 };
 typedef TensorCore<Element> Core;
 

@@ -64,7 +64,7 @@ __device__ __forceinline__ void load_tile(
     constexpr int ROWS = LANES / CHUNKS;  // that the warp copies at once
     constexpr bool NEAR = WINDOW && (Walk::BOUND || !Walk::EVEN);  // rows before `first` need the address of another
     const int mine = lane / CHUNKS, chunk = lane % CHUNKS;
-    const int begin = first - token - mine, last = end - token - mine;  // this lane's rows that are there, from its first
+    const int begin = first - token - mine, last = end - token - mine;  // rows that are there, from this lane's first
     const int to = tile + place_of(mine, chunk);
     const int ahead = NEAR ? max(begin, 0) : 0;
     const int64 there = walk.row(kv, token, mine + ahead, end) + chunk * Vector<Element>::SIZE;
