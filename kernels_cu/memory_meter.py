@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
-from .errors import LaunchError
+from .errors import KernelError, LaunchError
 
 SECTOR_BYTES = 32
 """What the memory delivers at least."""
 PAGE_BYTES = 2 << 20
 """What one entry of the GPU's address translation covers."""
-_MOST_SITES = 256
+_MOST_SITES = 2048
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class MeterRecord(ctypes.Structure):
         ("sites", ctypes.POINTER(_Site)),
         ("most_sites", ctypes.c_uint64),
         ("site_count", ctypes.c_uint64),
+        ("lost", ctypes.c_uint64),
         ("touched", ctypes.POINTER(ctypes.c_uint8)),
     ]
 
@@ -109,10 +110,15 @@ class MemoryMeter:
     def record(self) -> MeterRecord:
         """What one launch fills."""
         touched = ctypes.cast(self._touched, ctypes.POINTER(ctypes.c_uint8))
-        return MeterRecord(self.address, self.size, (_Site * _MOST_SITES)(), _MOST_SITES, 0, touched)
+        return MeterRecord(self.address, self.size, (_Site * _MOST_SITES)(), _MOST_SITES, 0, 0, touched)
 
     def add(self, lines: list[str], record: MeterRecord) -> None:
-        """Take what a launch filled; ``lines`` has the source line of each site."""
+        """Take what a launch filled; ``lines`` has the source line of each site.
+
+        Raises KernelError if the meter was too small for the kernel.
+        """
+        if record.lost:
+            raise KernelError(f"the meter lost {record.lost} accesses: the kernel makes them in too many places")
         for line, site in zip(lines, record.sites[: record.site_count], strict=True):
             if site.requests:
                 sums = (getattr(site, name) for name in SUMS)

@@ -71,12 +71,15 @@ MeterSite* Meter::sums_of(Place place) {
 }
 
 Meter::OpenSite* Meter::open_site(OpenWarp& warp, Place place) {
-    for (unsigned i = 0; i < warp.sites; i++)
-        if (is_at(*warp.site[i].sums, place)) return &warp.site[i];
+    for (unsigned tried = 0; tried < warp.sites; tried++) {
+        if (is_at(*warp.site[warp.last].sums, place)) return &warp.site[warp.last];
+        warp.last = warp.last + 1 < warp.sites ? warp.last + 1 : 0;
+    }
     MeterSite* sums = warp.sites < MOST_SITES ? sums_of(place) : nullptr;
     if (!sums) return nullptr;
     warp.site[warp.sites].sums = sums;
-    return &warp.site[warp.sites++];
+    warp.last = warp.sites++;
+    return &warp.site[warp.last];
 }
 
 bool Meter::make_room(OpenSite& site) {
@@ -91,10 +94,12 @@ bool Meter::make_room(OpenSite& site) {
 
 void Meter::access(unsigned warp, unsigned lane, uintptr_t address, unsigned bytes, Place place) {
     OpenSite* site = open_site(open_[warp], place);
-    if (!site) return;
-    const unsigned index = site->next[lane];
+    const unsigned index = site ? site->next[lane] : 0;
+    if (!site || (index == site->count && !make_room(*site))) {
+        record_->lost++;
+        return;
+    }
     if (index == site->count) {
-        if (!make_room(*site)) return;
         memset(&site->requests[site->count++], 0, sizeof(Request));
     }
     site->next[lane]++;

@@ -33,6 +33,7 @@ struct MeterRecord {
     Span cache;
     MeterSite* sites;
     uint64_t most_sites, site_count;
+    uint64_t lost;  // accesses that found no room
     unsigned char* touched;
 };
 
@@ -58,10 +59,10 @@ class Meter {
         unsigned capacity, count;
         unsigned next[WARP_LANES];  // request of each lane's next access
     };
-    static constexpr unsigned MOST_SITES = 32;
+    static constexpr unsigned MOST_SITES = 512;
     struct OpenWarp {
         OpenSite site[MOST_SITES];
-        unsigned sites;
+        unsigned sites, last;  // the one that was used last: a loop goes from each to the next
     };
 
     OpenSite* open_site(OpenWarp& warp, Place place);

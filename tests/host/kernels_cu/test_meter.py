@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_cu import HostRun, HostTarget, LaunchError
+from kernels_cu import HostRun, HostTarget, KernelError, LaunchError
 from kernels_cu.checked_launch import launch_checked
 from kernels_cu.host_run import SCHEDULES
 from kernels_cu.memory_meter import PAGE_BYTES, MemoryMeter
@@ -170,6 +170,12 @@ def test_decode_has_no_conflict_in_any_copy_or_matrix(target, cases, dtype, head
     matrices = [site for site in meter.shared_sites if site.fewest_turns == 4 * site.requests]
     assert len(matrices) >= 4  # copies of K and V, matrices of K and V
     assert [site.conflicts for site in matrices] == [1] * len(matrices)
+
+
+def test_a_meter_that_is_too_small_says_so(measure, monkeypatch):
+    monkeypatch.setattr("kernels_cu.memory_meter._MOST_SITES", 1)  # a copy has two: it reads here and writes there
+    with pytest.raises(KernelError, match="the meter lost 32 accesses: the kernel makes them in too many places"):
+        measure("COPY_16", PATTERNS["side by side"](16)[:, None])
 
 
 def test_an_empty_span_is_refused():
