@@ -223,6 +223,23 @@ def test_blocks_may_lie_apart_and_stand_in_two_tables(target, cases, layout):
     case.check(case.decode(target))
 
 
+def test_a_block_may_stand_twice_in_one_table(target, cases):
+    case = cases.Case("float16", head_dim=64, group=2, kv_heads=1, lengths=(64,))
+    case.append(target)
+    case.tables[0, :4] = case.tables[0, [2, 0, 2, 2]]
+    order = np.concatenate([np.arange(16 * block, 16 * block + 16) for block in (2, 0, 2, 2)])
+    case.keys, case.values = [case.keys[0][order]], [case.values[0][order]]
+    case.check(case.decode(target))
+
+
+@pytest.mark.parametrize(("query_heads", "kv_heads"), [(40, 40), (64, 8), (32, 8)])
+def test_many_heads(target, cases, query_heads, kv_heads):
+    case = cases.Case("float16", head_dim=64, group=query_heads // kv_heads, kv_heads=kv_heads, lengths=(33, 0, 70))
+    case.append(target)
+    for shares in (1, 17, 132):
+        case.check(case.decode(target, shares=shares))
+
+
 def test_the_schedule_of_threads_copies_and_blocks_does_not_change_a_bit(cases, target):
     case = cases.Case("float16", "hnd", 128, group=8, kv_heads=1, lengths=(333, 17, 100))
     case.append(target)
