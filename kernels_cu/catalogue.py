@@ -72,7 +72,7 @@ KERNELS: Mapping[str, Recipe] = {
     "paged_decode": _decode(BLOCK_SIZE=16),
     "contiguous_decode": _decode(),
     "paged_prefill": _prefill,
-    "decode_merge": _plain(32, HEADS=8),
+    "decode_merge": _plain(128, HEADS=8),
     "merge_states": _plain(128),
     "copy_blocks": _plain(256, STAGE=0),
     "fill_blocks": _plain(256),

@@ -6,11 +6,14 @@ import numpy as np
 
 from ..arrays import Array, dtype_of, optional_view, view
 from ..checked_launch import launch_checked
+from ..errors import LaunchError
+from ..paged_kv import VECTOR_BYTES
 from ..plan import DecodePlan
 from ..target import Target
 from .arguments import FLOATS, WARP, addresses, check_partials, row_strides
 
 MERGE_WARPS = 4
+"""Of a thread block, in both kernels."""
 
 
 def merge_states(
@@ -82,6 +85,8 @@ def decode_merge(
     rows = view("merge_rows", plan.merge_rows, target.arch, "int32", (plan.merges, 2))
     starts = view("merge_starts", plan.merge_starts, target.arch, "int32", (plan.merges + 1,))
     check_partials(plan, partials.shape[0])
+    if partials.address % VECTOR_BYTES:
+        raise LaunchError(f"partial_out begins at {partials.address:#x}, not at a multiple of {VECTOR_BYTES}; copy it")
     lses = optional_view("lse", lse, target.arch, "float32", (sequences, query_heads), writable=True)
     arguments = (
         *addresses(outs, lses, partials, sums, rows, starts),
@@ -94,7 +99,7 @@ def decode_merge(
         "decode_merge",
         {"ELEMENT": dtype, "HEAD_DIM": head_dim, "HEADS": plan.heads},
         (plan.merges, plan.heads, 1),
-        (WARP, 1, 1),
+        (WARP * MERGE_WARPS, 1, 1),
         arguments,
         stream=stream,
         keepalive=(plan, partial_out, partial_lse, out, lse, sinks),
