@@ -1,14 +1,17 @@
-"""Kernels in plain CUDA C: append to a paged KV cache, and attend over it. One source runs on a GPU and on a CPU.
+"""Kernels in plain CUDA C for a paged KV cache: append, attention, and what moves blocks. One source, GPU and CPU.
 
 Data flows  launch (checks, grid) -> checked_launch -> loader (source + constants -> kernel) -> Target -> the .cu.
-``PagedKV`` says where K and V lie, ``Target`` where kernels run; ``reference`` is the NumPy meaning of each kernel.
-This package takes addresses, arrays and ints, and imports neither vmm nor paged.
+``PagedKV`` and ``Blocks`` say where memory lies, ``plan_decode`` and ``plan_prefill`` who computes what, ``Scoring``
+and ``Rotary`` how; ``Target`` is where kernels run. The ``reference`` modules are the NumPy meaning of each kernel, and
+``conventions`` turns arrays of vLLM and FlashInfer into ours. This package takes addresses, arrays and ints, and
+imports neither vmm nor paged.
 """
 
 from __future__ import annotations
 
 from . import conventions as conventions
 from . import launch as launch
+from . import net as net
 from . import reference as reference
 from . import reference_append as reference_append
 from . import reference_attention as reference_attention
