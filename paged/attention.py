@@ -15,6 +15,7 @@ from kernels_cu import launch
 from vmm import RangeError
 
 from .block_table import Slots, batch_lengths, batch_tables
+from .decode_kernel import choose_kernel, decode_fast
 from .layout import K, V
 from .pool import KVPool
 from .sequence import Sequence
@@ -44,22 +45,31 @@ def decode(
     sequences: Sequences[Sequence],
     *,
     scale: float | None = None,
+    kernel: str | None = None,
     stream: int = 0,
 ) -> Array:
     """Attention of one query token of each sequence over all its tokens: ``query`` and the result [B, Hq, D].
 
-    Hq is a multiple of Hkv; ``scale`` is 1 / sqrt(D) if None. A sequence without tokens gives zeros. Raises RangeError
-    for a layer that the pool does not have, ClosedError for a freed sequence, ValueError for one of another pool or a
-    ``query`` with other rows than sequences, kernels_cu.LaunchError for arrays that do not fit.
+    Hq is a multiple of Hkv; ``scale`` is 1 / sqrt(D) if None. A sequence without tokens gives zeros. ``kernel`` is
+    "simple", "fast" (float16 or bfloat16, D 64, 128 or 256, layout hnd or nhd) or None: the fast one where there is one
+    on a GPU. On one where it was never proven its first use compares it with the simple one, and waits for the device;
+    a difference is a RuntimeWarning, and the simple one is used.
+
+    Raises RangeError for a layer that the pool does not have, ClosedError for a freed sequence, ValueError for one of
+    another pool, a ``query`` with other rows than sequences or an unknown kernel, kernels_cu.LaunchError for arrays
+    that do not fit or a cache that the kernel does not walk.
     """
     for sequence in sequences:
         sequence.check_in(pool)
     if len(query) != len(sequences):
         raise ValueError(f"query has {len(query)} rows for {len(sequences)} sequences; give one row a sequence")
     tables = np.asarray(batch_tables([sequence.table for sequence in sequences]), like=query)
-    lengths = np.asarray(batch_lengths([sequence.length for sequence in sequences]), like=query)
-    out = np.empty_like(query)
-    launch.paged_attention_simple(pool.device, pool.kv(layer), query, tables, lengths, out, scale=scale, stream=stream)
+    lengths, kv, out = batch_lengths([sequence.length for sequence in sequences]), pool.kv(layer), np.empty_like(query)
+    if choose_kernel(pool, kv, query, kernel) == "fast":
+        decode_fast(pool, kv, query, tables, lengths, out, scale, stream)
+        return out
+    counts = np.asarray(lengths, like=query)
+    launch.paged_attention_simple(pool.device, kv, query, tables, counts, out, scale=scale, stream=stream)
     return out
 
 

@@ -1,0 +1,79 @@
+"""Which decode kernel a pool uses: the fast one on a GPU where there is one for its cache, else the simple one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels_cu import LaunchError, PagedKV, Scoring, launch, net, plan_decode
+from kernels_cu.launches.decode_build import decode_build
+
+from .pool import KVPool
+
+CHOICES = ("simple", "fast")
+CPU = "host"
+"""The architecture on which neither is fast."""
+_MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+
+
+def choose_kernel(pool: KVPool, kv: PagedKV, query: Any, asked: str | None) -> str:
+    """``asked``, or where it is None, "fast" on a GPU on which the fast kernel is right for ``kv``, else "simple".
+
+    On the host driver the simple kernel is the default: neither is fast there. Raises ValueError for another name.
+    """
+    if asked not in (None, *CHOICES):
+        raise ValueError(
+            f"kernel {asked!r} is unknown; use {', '.join(map(repr, CHOICES))}, or None to let it be chosen"
+        )
+    if asked is not None:
+        return asked
+    device = pool.device
+    if device.arch == CPU or not _has_fast_kernel(kv, query, device.arch):
+        return "simple"
+    right = net.holds(
+        device,
+        device.name,
+        "paged_decode",
+        kv,
+        kv.dtype,
+        query.shape[1] // kv.kv_heads,
+        move=lambda array: np.array(array, like=query),
+        wait=device.synchronize,
+    )
+    return "fast" if right else "simple"
+
+
+def decode_fast(
+    pool: KVPool, kv: PagedKV, query: Any, tables: Any, lengths: Any, out: Any, scale: float | None, stream: int
+) -> None:
+    """Launch paged_decode over ``lengths`` (on the host), with a plan for all multiprocessors of the pool's device."""
+    device = pool.device
+    build = decode_build(kv.dtype, kv.head_dim, kv.layout, device.arch)
+    shares = device.driver.device_attribute(device.ordinal, _MULTIPROCESSORS) * build.thread_blocks
+    plan = plan_decode(lengths, query.shape[1], kv.kv_heads, shares=shares)
+    partials = (plan.partials, plan.heads)
+    launch.paged_decode(
+        device,
+        kv,
+        plan.on(lambda array: np.asarray(array, like=query)),
+        query,
+        tables,
+        np.asarray(lengths, like=query),
+        out,
+        partial_out=np.empty_like(query, np.float32, shape=(*partials, kv.head_dim)),
+        partial_lse=np.empty_like(query, np.float32, shape=partials),
+        scoring=Scoring(scale=scale),
+        stream=stream,
+    )
+
+
+def _has_fast_kernel(kv: PagedKV, query: Any, arch: str) -> bool:
+    """Whether the kernel on tensor cores walks such a cache there, for a query with a row of heads a KV head."""
+    if query.ndim != 3 or query.shape[1] < kv.kv_heads or query.shape[1] % kv.kv_heads:
+        return False  # the simple launch says what is wrong
+    try:
+        decode_build(kv.dtype, kv.head_dim, kv.layout, arch)
+    except LaunchError:
+        return False
+    return True
