@@ -1,13 +1,13 @@
-"""The other kernels: contiguous decode, append, gather, copies of blocks, prefill. Each is checked, then timed."""
+"""The net, and the other kernels: contiguous decode, append, gather, copies, prefill. Each is checked, then timed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import contiguous, moves, prefill
+from . import contiguous, first_look, moves, prefill
 from .bench import Bench
 
-_FAMILIES = (contiguous, moves, prefill)
+_FAMILIES = (first_look, contiguous, moves, prefill)
 
 
 def names() -> list[str]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from .record import Record
 
 COLUMNS = ("", "KV", "µs", "GB/s", "of copy", "error / allowed", "")
+_STATE = {True: "ok", False: "WRONG", None: ""}
 
 
 def copy_bandwidth(record: Record) -> float | None:
@@ -39,7 +40,7 @@ def show(record: Record, console: Console) -> None:
 def row_of(item: str, row: dict[str, Any], best: float | None) -> tuple[str, ...]:
     """The cells of one timed item."""
     if "us" not in row:
-        return (item, *[""] * (len(COLUMNS) - 2), row.get("error") or row.get("absent") or "")
+        return (item, *[""] * (len(COLUMNS) - 2), row.get("error") or row.get("absent") or _STATE[row.get("ok")])
     rate = row["bytes"] / row["us"] * 1e6 if "bytes" in row else None
     errors = [row[name] for name in ("error_simple", "error_float64") if name in row]
     return (
@@ -49,7 +50,7 @@ def row_of(item: str, row: dict[str, Any], best: float | None) -> tuple[str, ...
         f"{rate / 1e9:,.0f}" if rate else f"{row['flops'] / row['us'] / 1e6:,.0f} TFLOP/s",
         f"{rate / best:.0%}" if rate and best else "",
         f"{max(errors) / row['allowed']:.2f}" if errors else "",
-        {True: "ok", False: "WRONG", None: ""}[row.get("ok")],
+        _STATE[row.get("ok")],
     )
 
 

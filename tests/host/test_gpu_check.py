@@ -49,7 +49,13 @@ def test_a_dry_run_checks_one_item_of_each_kind(tmp_path):
         "copy": ["copy 256 MiB"],
         "programs": ["example 01_reserve_map_unmap"],
         "decode": ["base", "dtype e4m3", "order layer", "layout vllm, simple"],
-        "kernels": ["contiguous decode, base", "append 256 tokens", "gather 65536 tokens", "copy blocks"],
+        "kernels": [
+            "first look at paged_decode",
+            "contiguous decode, base",
+            "append 256 tokens",
+            "gather 65536 tokens",
+            "copy blocks",
+        ],
         "costs": ["driver calls"],
     }
     patterns = [f"--cases={item}" for items in wanted.values() for item in items]
