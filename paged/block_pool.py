@@ -63,6 +63,15 @@ class BlockPool:
             self._check_known((block,))
         return self._counts[block]
 
+    def sparse_rows(self) -> list[int]:
+        """The committed rows that hold a block and have room for more, the emptiest first."""
+        rooms, fills = self._rooms.rooms, self._rooms.fills
+        return sorted((row for row in self.committed if fills[row] and rooms[row]), key=fills.__getitem__)
+
+    def available_in(self, row: int) -> list[int]:
+        """The blocks that start in ``row`` and can be taken without a new row."""
+        return list(self._rooms.rooms[row])
+
     def largest_grantable(self, rows: int | None = None) -> int:
         """The most blocks that ``choose`` would grant now."""
         unavailable = self.rows.blocks - self.used - self.available
@@ -155,6 +164,24 @@ class BlockPool:
                 self._rooms.remove(block)
                 self.used += 1
             self._counts[block] += 1
+
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Give all holds on each block of ``sources`` to the available block of ``targets`` beside it.
+
+        Raises StateError for a source that nobody holds or a target that is not available; nothing has changed then.
+        """
+        counts, rooms = self._counts, self._rooms
+        for source, target in zip(sources, targets, strict=True):
+            if not self.count(source) or self.count(target) or not self.committed.holds(target):
+                raise StateError(
+                    f"block {source} cannot move to {target}: one is held by nobody, or the other is taken"
+                )
+        if len({*sources, *targets}) != 2 * len(sources):
+            raise StateError("a block is moved twice, or two to the same place")
+        for source, target in zip(sources, targets, strict=True):
+            rooms.remove(target)
+            counts[target], counts[source] = counts[source], 0
+        rooms.put(list(sources))
 
     def commit(self, rows: Iterable[int]) -> None:
         """Note that ``rows`` have physical memory now: blocks that lie wholly in committed rows come available."""

@@ -17,7 +17,7 @@ import operator
 from dataclasses import dataclass
 from typing import SupportsIndex
 
-from kernels_cu import PagedKV
+from kernels_cu import Blocks, PagedKV
 from vmm import RangeError
 
 from .rows import Rows
@@ -62,6 +62,10 @@ class KVLayout:
             raise ValueError(f"chunk must be at least 1 byte, not {self.chunk}")
         if self.layout == "vllm" and self.spec.head_dim % self.vector:
             raise ValueError(f"layout 'vllm' splits heads by {self.vector}; head_dim {self.spec.head_dim} cannot be")
+
+    def blocks(self, base: int, blocks: int) -> Blocks:
+        """Whole blocks over all layers, for the kernels that move them; ``blocks`` have addresses from ``base`` on."""
+        return Blocks(base, self.block_stride, self.block_stride, self.planes, self.plane_stride(blocks))
 
     # -- sizes in bytes -----------------------------------------------------------------------------------------
 

@@ -26,9 +26,11 @@ from vmm.finishing import Finishing
 from vmm.last_work import LastWork
 from vmm.one_thread import one_thread
 
+from .block_copies import copy_blocks
 from .block_pool import BlockPool, Choice
 from .cached_blocks import CachedBlocks
 from .chain_hash import Tokens
+from .compaction import Compacted, compact
 from .invariants import check_pool
 from .known_tokens import as_ids
 from .layout import K, KVLayout
@@ -250,7 +252,7 @@ class KVPool:
         if emptied and surplus > 0 and not self.prealloc:
             with Finishing() as rest, contextlib.ExitStack() as undo:
                 undo.callback(self.block_pool.hold, blocks)
-                rest.run(self._decommit, heapq.nlargest(surplus, self.block_pool.empty), after)
+                rest.run(self.decommit, heapq.nlargest(surplus, self.block_pool.empty), after)
                 undo.pop_all()
                 if self.prefix:
                     self.prefix.rest(blocks)
@@ -267,7 +269,7 @@ class KVPool:
             self.prefix.evict(self.blocks_idle)
         rows = [] if self.prealloc else list(self.block_pool.empty)
         if rows:
-            self._decommit(rows, after)
+            self.decommit(rows, after)
         return len(rows) * self.layout.row_bytes
 
     def collect(self, *, wait: bool = False) -> int:
@@ -276,12 +278,19 @@ class KVPool:
 
     def copy_block(self, source: int, target: int, *, stream: int = 0) -> None:
         """Copy all bytes of one block to another, in the order of ``stream``: one copy a plane."""
-        stride, layout = self.layout.block_stride, self.layout
-        plane_stride = layout.plane_stride(self.block_pool.rows.blocks)
-        with self.device.current():
-            for plane in range(layout.planes):
-                start = self.range.base + plane * plane_stride
-                self.device.driver.copy_async(start + target * stride, start + source * stride, stride, stream)
+        copy_blocks(self, [source], [target], stream)
+
+    @one_thread
+    def compact(self, *, most: int | None = None, stream: int = 0, after: After = None) -> Compacted:
+        """Move live blocks out of sparse rows, at most ``most`` of them, and give the rows that come empty back.
+
+        The copies are queued on ``stream``, and every table that names a moved block is rewritten: launches after this
+        on that stream find the blocks at their new places. Work in flight keeps the old ones, for the rows retire
+        ``after`` it and the copies. Blocks that an array views or a pin holds, and blocks that somebody holds besides
+        the pool's sequences, stay. All or nothing.
+        """
+        self.check_usable()
+        return compact(self, self.block_pool.used if most is None else most, stream, after)
 
     def close(self) -> None:
         """Unmap everything and free the addresses; every sequence ends. Closing twice does nothing."""
@@ -357,7 +366,8 @@ class KVPool:
         fresh = sum(not self.range.is_retiring(row) for row in rows)  # row i has chunk i of the first plane
         return self.committed + fresh * self.layout.row_bytes > self.block_pool.max_rows * self.layout.row_bytes
 
-    def _decommit(self, rows: list[int], after: After) -> None:
+    def decommit(self, rows: list[int], after: After) -> None:
+        """Give the memory of empty rows back; what ``free``, ``trim`` and ``compact`` do."""
         with Finishing() as rest:
             rest.run(self.range.decommit, self._chunks(rows), after=self._work.before(rows, after))
             self._work.forget(rows)

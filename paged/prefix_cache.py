@@ -137,6 +137,20 @@ class PrefixCache:
         self.counters.evicted += len(leaving)
         return leaving
 
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """The bytes of blocks moved: ``targets`` are what ``sources`` were, in the order of use too."""
+        renamed = dict(zip(sources, targets, strict=True))
+        for source, target in renamed.items():
+            if source in self:
+                self._tokens[target] = self._tokens[source]
+                self._key[target], self._parent[target] = self._key[source], self._parent[source]
+                node = self._node[source]
+                self._remove(source)
+                self._node[target] = node
+                self._next[target] = self._first.get(self._key[target], _NONE)
+                self._first[self._key[target]] = target
+        self._idle = {renamed.get(block, block): None for block in self._idle}
+
     def clear(self) -> list[int]:
         """Drop everything, because the bytes are gone, and return the blocks that the cache held."""
         held = [block for block, node in enumerate(self._node) if node != _NONE]

@@ -328,6 +328,13 @@ class ChunkedRange:
         self._pins.refuse([(start, stop)], action)
         self._views.refuse([(start, stop)], action)
 
+    def used_chunks(self) -> set[int]:
+        """The chunks that an array views or a pin holds, and that must not be unmapped or moved therefore."""
+        spans = (*self._pins.spans(), *self._views.spans())
+        return {
+            chunk for start, stop in spans for chunk in range(start // self.chunk_size, -(-stop // self.chunk_size))
+        }
+
     def pin(self, start: Size, stop: Size, reason: str) -> Pin:
         """Refuse to unmap or move the bytes from ``start`` to ``stop`` until the pin is closed."""
         return self._pins.add(*parse_span(start, stop, 1, self.reserved), reason)

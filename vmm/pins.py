@@ -44,6 +44,10 @@ class Pins:
         """Forget a pin; one that is gone already is fine."""
         self._held = [held for held in self._held if held is not pin]
 
+    def spans(self) -> list[tuple[int, int]]:
+        """The pinned bytes as (start, stop)."""
+        return [(pin.start, pin.stop) for pin in self._held]
+
     def refuse(self, spans: list[tuple[int, int]], action: str) -> None:
         """Raise StateError, naming the pin, if a byte of ``spans`` is pinned."""
         for pin in self._held:

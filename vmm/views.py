@@ -55,6 +55,10 @@ class Views:
         """Count a view until it dies."""
         self._live.add(view)
 
+    def spans(self) -> list[tuple[int, int]]:
+        """The viewed bytes as (start, stop)."""
+        return [(view.start, view.stop) for view in list(self._live)]
+
     def over(self, spans: list[tuple[int, int]]) -> Iterator[View]:
         """The live views that share a byte with ``spans``."""
         for view in list(self._live):

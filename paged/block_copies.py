@@ -1,0 +1,45 @@
+"""Copies of whole blocks from place to place in one pool, in the order of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels_cu import launch
+from vmm.views import import_cupy
+
+if TYPE_CHECKING:
+    from .pool import KVPool
+
+
+def copy_blocks(pool: KVPool, sources: Sequence[int], targets: Sequence[int], stream: int) -> None:
+    """Copy all bytes of each block of ``sources`` to the one of ``targets`` beside it; no block may be both.
+
+    On a GPU one launch of the kernel copy_blocks; on the host driver one copy a plane for each run of neighbours.
+    """
+    if pool.device.backing == "device":
+        pairs = import_cupy().asarray(np.stack([sources, targets], axis=1).astype(np.int64))
+        blocks = pool.layout.blocks(pool.range.base, pool.block_pool.rows.blocks)
+        launch.copy_blocks(pool.device, blocks, blocks, pairs, stream=stream)
+        return
+    stride, layout, driver = pool.layout.block_stride, pool.layout, pool.device.driver
+    plane_stride = layout.plane_stride(pool.block_pool.rows.blocks)
+    with pool.device.current():
+        for source, target, count in _runs(sources, targets):
+            for plane in range(layout.planes):
+                start = pool.range.base + plane * plane_stride
+                driver.copy_async(start + target * stride, start + source * stride, count * stride, stream)
+
+
+def _runs(sources: Sequence[int], targets: Sequence[int]) -> list[list[int]]:
+    """Pairs joined where both are neighbours: [first source, first target, how many]."""
+    found: list[list[int]] = []
+    for source, target in sorted(zip(sources, targets, strict=True)):
+        last = found[-1] if found else [source, target, 0]
+        if found and (source, target) == (last[0] + last[2], last[1] + last[2]):
+            last[2] += 1
+        else:
+            found.append([source, target, 1])
+    return found
