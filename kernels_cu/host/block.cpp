@@ -136,6 +136,7 @@ void leave(Fiber* fiber) {
     warp.ready &= ~bit;
     fiber->block->living--;
     if (warp.at_warp) release_warp(fiber);
+    // As a barrier, whatever they wait in: who is ordered too much is blamed for nothing.
     for (unsigned lane = 0; lane < WARP_LANES && warp.at_part; lane++)
         if (warp.at_part >> lane & 1) release_part(fiber, warp.part_mask[lane], Meeting::BARRIER);
     if (fiber->block->waiting) release_block(*fiber->block);

@@ -111,4 +111,5 @@ inline unsigned __ballot_sync(unsigned mask, int value) {
 }
 
 inline int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
-inline int __all_sync(unsigned mask, int value) { return __ballot_sync(mask, value) == mask; }
+// Nobody against: lanes that have returned have no vote.
+inline int __all_sync(unsigned mask, int value) { return __ballot_sync(mask, !value) == 0; }

@@ -6,7 +6,7 @@
 enum {
     EXP2, LOG2, RECIPROCAL, HALF_TO_FLOAT, TO_HALF, TO_BFLOAT16, HALF2, BFLOAT162, MULTIPLY, SUBTRACT, PERMUTE, TO_INT8,
     FROM_E4M3, TO_E4M3, COPY, LDMATRIX_X4, LDMATRIX_X4_TRANS, LDMATRIX_X2, LDMATRIX_X2_TRANS, LDMATRIX_X1,
-    LDMATRIX_X1_TRANS, MOVMATRIX, MMA_K16_F16, MMA_K16_BF16, MMA_K8_F16, MMA_K8_BF16, VOTES, RING, LATE_WAIT, MIXED,
+    LDMATRIX_X1_TRANS, MOVMATRIX, MMA_K16_F16, MMA_K16_BF16, MMA_K8_F16, MMA_K8_BF16, VOTES, LATE_VOTES, RING, LATE_WAIT, MIXED,
     MISALIGNED, PAST_THE_END, COPY_ELSEWHERE, ROW_ELSEWHERE, ROW_MISALIGNED, LOAD_ONCE
 };
 
@@ -93,6 +93,12 @@ extern "C" __global__ void ptx(unsigned int* all_out, const unsigned int* all_in
         out[1] = (unsigned int)__any_sync(0xffffffffu, (int)in[0]);
         out[2] = (unsigned int)__all_sync(0xffffffffu, (int)in[0]);
         if (lane >= 16) out[3] = __ballot_sync(0xffff0000u, (int)in[0]);
+    }
+    if (kind == LATE_VOTES) {
+        if (lane >= 20) return;
+        out[0] = __ballot_sync(0xffffffffu, (int)in[0]);
+        out[1] = (unsigned int)__any_sync(0xffffffffu, (int)in[0]);
+        out[2] = (unsigned int)__all_sync(0xffffffffu, (int)in[0]);
     }
     if (kind == RING) ring<1>(in, out, shared);
     if (kind == LATE_WAIT) ring<2>(in, out, shared);

@@ -133,6 +133,14 @@ def test_votes(run_ptx):
         assert (found[16:, 3] == ballot >> 16 << 16).all()
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_lanes_that_have_returned_have_no_vote(run_ptx, schedule):
+    everybody = run_ptx("LATE_VOTES", np.ones((32, 1), np.uint32), HostRun(schedule))[:20, :3]
+    assert (everybody == [(1 << 20) - 1, 1, 1]).all()
+    one_against = run_ptx("LATE_VOTES", (LANES != 7)[:, None], HostRun(schedule))[:20, :3]
+    assert (one_against == [(1 << 20) - 1 - (1 << 7), 1, 0]).all()
+
+
 def test_loads_and_stores_with_a_hint(run_ptx):
     words = np.arange(128, dtype=np.uint32).reshape(32, 4)
     assert (run_ptx("LOAD_ONCE", words)[:, :4] == words).all()
