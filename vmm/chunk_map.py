@@ -160,9 +160,11 @@ class ChunkMap:
     def move(self, chunk: int) -> Mapping:
         """Put the bytes of ``chunk`` into other physical memory at the same address."""
         old = self.mappings[chunk]
+        self.device.synchronize()  # what work in flight writes, on whatever stream, moves too
         with contextlib.ExitStack() as undo:
             taken = self.supply.take(1)
             undo.callback(self.supply.give, taken)
+            taken[0].last_owner = self._owner  # also if it goes back: it may hold these bytes then
             with self.second_address(taken[0]) as address:
                 self.device.driver.copy_async(address, old.address, old.size)
             new = self._exchange(old, taken[0])
@@ -286,7 +288,6 @@ class ChunkMap:
             placed.append(self.addresses.map(old.offset, memory))
             self.addresses.set_access(placed, old.access)
             undo.pop_all()
-        memory.last_owner = self._owner
         return placed[0]
 
     def _undo_exchange(self, old: Mapping, placed: list[Mapping]) -> None:

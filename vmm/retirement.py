@@ -187,6 +187,7 @@ class Retirement:
             self._entries.remove(entry)
             entry.owner.unmap(mappings)
             undo.pop_all()
+        entry.mappings.clear()  # what somebody took back may still be put back
         rest.run(entry.owner.give, mappings)
         rest.run(entry.fence.close)
         return sum(mapping.size for mapping in mappings)

@@ -63,8 +63,8 @@ class ZeroWindow:
         return sorted(self._zeros)
 
     def cover(self, chunks: Iterable[int]) -> None:
-        """Map zeros at chunks of the window that have nothing. All or nothing."""
-        wanted = sorted(chunk for chunk in chunks if self.first <= chunk < self.stop)
+        """Map zeros at chunks of the window that have no memory of their own. All or nothing."""
+        wanted = sorted(chunk for chunk in chunks if self.first <= chunk < self.stop and chunk not in self._zeros)
         done: list[Mapping] = []
         with contextlib.ExitStack() as undo:
             undo.callback(self._unmap, done)

@@ -258,6 +258,8 @@ def _judge(world: World, operation: Any, before: Any, done: Any, error: Any, whe
             operation()
     elif error is not None:
         after = world.look()
+        if call not in str(error):
+            raise SweepError(f"{where}: the error does not say so: {error!r}")
         if after != before:
             raise SweepError(f"{where} failed and left a change: was {before}, is {after}")
         operation()
