@@ -7,8 +7,8 @@
 //     scores[16 tokens x 8 heads] = K[16 x D] * query^T       softmax down the columns
 //     out[D x 8 heads]           += V^T[D x 16] * weights     a tile's weights are this product's operand
 //
-// so that K and V pass through the tensor core once, whether 1 or 8 heads share them, and the work is 2 fragments a
-// lane and tile. What a lane holds of scores and of out belongs to the same two heads, and so it keeps their maximum.
+// so that K and V pass through the tensor core once, whether 1 or 8 heads share them. What a lane holds of scores and
+// of out belongs to the same two heads, so it keeps their maximum itself.
 //
 //     thread block   a share of the plan: segments (sequence, heads, tokens), one after the other
 //     4 warps        tiles of a segment in turn; each warp has an output of its own, joined at the segment's end
@@ -22,102 +22,9 @@
 // The softmax is online: `highest` is the largest score of a head so far, and whenever a tile raises it, what was
 // summed before shrinks by exp2(old - new).
 #pragma once
+#include "decode_join.cuh"
+#include "decode_segment.cuh"
 #include "score.cuh"
-#include "tile.cuh"
-#include "walk.cuh"
-
-#define WARPS 4
-#define SETS (HEADS / 8)  // of 8 query heads, HEADS in all: 8 or 16
-#define OUT_STRIDE (HEAD_DIM + 4)  // floats from one head to the next while warps join: other banks for other heads
-#define SEGMENT_FIELDS 6
-
-typedef QUERY Query;
-
-constexpr int RING_BYTES = WARPS * STAGES * TILE_BYTES;
-
-// What every kernel of this family is given beside the pool. Absent arrays are null.
-struct Decode {
-    Query* out;                // [B, Hq, D], the sequences out_stride apart
-    float* lse;                // [B, Hq], in base 2
-    float* partial_out;        // [partials, HEADS, D]
-    float* partial_lse;        // [partials, HEADS]
-    const Query* query;        // [B, Hq, D], the sequences query_stride apart
-    const int* lengths;        // [B] in tokens, for ALIBI alone
-    const int* segments;       // [n, 6] of the plan
-    const int* share_starts;   // [shares + 1] of the plan
-    const float* alibi;        // [Hq] slopes
-    const float* sinks;        // [Hq] logits in base e
-    const float* key_scale;    // [Hkv] or [1], of a narrow cache
-    const float* value_scale;
-    int64 out_stride, query_stride, lse_stride;
-    int scale_stride;  // 1: a scale for each KV head, 0: one for all
-    int group;         // query heads that share a KV head
-    float scale_log2;  // of the scores, times log2 e
-    float soft_cap;
-};
-
-struct Segment {
-    int sequence;
-    int head, kv_head;   // the first query head, and the KV head that it shares with the others
-    int first, end;      // tokens
-    int partial;         // number of its partial result; -1: it is the whole item, and writes the output
-};
-
-__device__ __forceinline__ Segment segment_at(const int* segments, int i) {
-    const int* field = segments + (int64)i * SEGMENT_FIELDS;
-    return Segment{field[0], field[1], field[2], field[3], field[4], field[5]};
-}
-
-// The tokens from which a warp's tiles of a segment begin.
-__device__ __forceinline__ int first_tile(const Segment& segment, int warp) {
-    return segment.first / TILE * TILE + warp * TILE;
-}
-
-// A warp's walk over the tiles of all its segments, ahead of the computation.
-template <typename Walk>
-struct Ahead {
-    const PagedKV& kv;
-    const int* segments;
-    int number, last;  // of the segment
-    int token;         // the first of the tile
-    Segment segment;
-    Walk walk;
-
-    __device__ __forceinline__ Ahead(const PagedKV& pool, const Walk& start, const int* all, int from, int to, int warp)
-        : kv(pool), segments(all), number(from - 1), last(to), token(0), segment{}, walk(start) {
-        enter_next(warp);
-    }
-
-    __device__ __forceinline__ bool valid() const { return number < last; }
-
-    // Go on to the next segment in which this warp has a tile.
-    __device__ __forceinline__ void enter_next(int warp) {
-        do {
-            if (++number >= last) return;
-            segment = segment_at(segments, number);
-            token = first_tile(segment, warp);
-        } while (token >= segment.end);
-        walk.enter(segment.sequence, segment.kv_head);
-        walk.look_ahead(token, segment.end);
-    }
-
-    __device__ __forceinline__ void next(int warp) {
-        token += WARPS * TILE;
-        if (token >= segment.end) enter_next(warp);
-        else walk.look_ahead(token, segment.end);
-    }
-
-    __device__ __forceinline__ void load(unsigned char* shared, int tile, int lane) const {
-        load_tile(walk, kv, shared, tile, token, segment.first, segment.end, lane);
-    }
-};
-
-// What a warp knows of a segment's output so far.
-struct State {
-    float out[SETS][STEPS][4];
-    float highest[SETS][2];
-    float total[SETS][2];  // of this lane's tokens
-};
 
 __device__ __forceinline__ void clear(State& state) {
 #pragma unroll
@@ -129,12 +36,6 @@ __device__ __forceinline__ void clear(State& state) {
         state.highest[n][0] = state.highest[n][1] = MINUS_INFINITY;
         state.total[n][0] = state.total[n][1] = 0;
     }
-}
-
-// Query heads of a segment that exist: the last heads of a group may be fewer than HEADS.
-__device__ __forceinline__ int heads_of(const Decode& decode, const Segment& segment) {
-    const int left = (segment.kv_head + 1) * decode.group - segment.head;
-    return left < HEADS ? left : HEADS;
 }
 
 // The query as the products' B operand, kept for the whole segment. Heads that do not exist are zeros.
@@ -222,72 +123,6 @@ __device__ __forceinline__ void add_tile(
         weights[n][1] = ptx_movmatrix_trans(Core::pack(scores[n][2], scores[n][3]));
     }
     multiply_values<SETS>(state.out, shared, tile + MATRIX_BYTES, weights, lane);
-}
-
-// What the warps of a block leave for each other, one set of 8 heads at a time.
-struct Joint {
-    float out[WARPS][8][OUT_STRIDE];
-    float highest[WARPS][8];
-    float total[WARPS][8];
-};
-
-__device__ __forceinline__ void leave_state(Joint& joint, const State& state, int n, int warp, int lane) {
-    const int g = lane / 4, head = lane % 4 * 2;
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-        float total = state.total[n][e];
-#pragma unroll
-        for (int step = 4; step < LANES; step *= 2) total += __shfl_xor_sync(ALL_LANES, total, step);
-        if (g == 0) {
-            joint.highest[warp][head + e] = state.highest[n][e];
-            joint.total[warp][head + e] = total;
-        }
-#pragma unroll
-        for (int step = 0; step < STEPS; step++)
-#pragma unroll
-            for (int upper = 0; upper < 2; upper++)
-                joint.out[warp][head + e][step * 16 + value_row_of(g, upper)] = state.out[n][step][2 * upper + e];
-    }
-}
-
-// Join what the warps left of one head and element, and write it: to the output, or as a partial result.
-__device__ __forceinline__ void write_joint(
-    const Joint& joint, const Decode& decode, const Segment& segment, int n, int h, int d) {
-    const int head = segment.head + n * 8 + h;
-    const bool direct = segment.partial < 0;
-    const float sink = SINKS && direct ? decode.sinks[head] * LOG2_E : MINUS_INFINITY;
-    float highest = sink;
-    for (int w = 0; w < WARPS; w++) highest = fmaxf(highest, joint.highest[w][h]);
-    float total = weight_of(sink, highest), sum = 0;
-    for (int w = 0; w < WARPS; w++) {
-        const float weight = weight_of(joint.highest[w][h], highest);
-        total += weight * joint.total[w][h];
-        sum += weight * joint.out[w][h][d];
-    }
-    const float value_scale = NARROW ? decode.value_scale[segment.kv_head * decode.scale_stride] : 1;
-    const float result = total > 0 ? sum / total * value_scale : total;  // no tokens: 0; NaN stays NaN
-    const float lse = total > 0 ? highest + ptx_log2(total) : MINUS_INFINITY;
-    if (direct) {
-        from_float(result, &decode.out[segment.sequence * decode.out_stride + (int64)head * HEAD_DIM + d]);
-        if (decode.lse && d == 0) decode.lse[segment.sequence * decode.lse_stride + head] = lse;
-    } else {
-        const int64 row = (int64)segment.partial * HEADS + n * 8 + h;
-        decode.partial_out[row * HEAD_DIM + d] = result;
-        if (d == 0) decode.partial_lse[row] = lse;
-    }
-}
-
-__device__ __forceinline__ void finish(
-    Joint& joint, const State& state, const Decode& decode, const Segment& segment, int warp, int lane) {
-    const int heads = heads_of(decode, segment);
-#pragma unroll
-    for (int n = 0; n < SETS; n++) {
-        leave_state(joint, state, n, warp, lane);
-        __syncthreads();  // all warps have left theirs
-        for (int i = warp * LANES + lane; i < 8 * HEAD_DIM; i += WARPS * LANES)
-            if (n * 8 + i / HEAD_DIM < heads) write_joint(joint, decode, segment, n, i / HEAD_DIM, i % HEAD_DIM);
-        __syncthreads();  // all have read: the next set or segment may come
-    }
 }
 
 // The whole kernel. `shared` has RING_BYTES and a Joint behind them.

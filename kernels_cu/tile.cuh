@@ -70,9 +70,9 @@ __device__ __forceinline__ int key_column(int i, int upper, int second) {
 // The d of 16 that stands in row g (`upper` 0) or g + 8 (1) of the output.
 __device__ __forceinline__ int value_row_of(int g, int upper) { return NARROW ? 2 * g + upper : g + 8 * upper; }
 
-// ldmatrix reads 16 tokens x 16 d, which are two such fragments where elements are narrow. K's as the tall operand A, 16
-// tokens x 16 d of the steps read * FRAGMENTS on; registers 0 and 2 are tokens 0 to 7 of it, 1 and 3 tokens 8 to 15,
-// each pair the operand B of the transposed product. The matrix lies `matrix` bytes from the beginning of shared memory.
+// ldmatrix reads 16 tokens x 16 d, which are two such fragments where elements are narrow. K's as the tall operand A,
+// 16 tokens x 16 d of the steps read * FRAGMENTS on; registers 0 and 2 are tokens 0 to 7 of it, 1 and 3 tokens 8 to 15,
+// each pair the operand B of the transposed product. The matrix lies `matrix` bytes behind the beginning of `shared`.
 #define FRAGMENTS (NARROW ? 2 : 1)
 
 __device__ __forceinline__ void key_fragments(
@@ -123,7 +123,7 @@ __device__ __forceinline__ void multiply_keys(
     }
 }
 
-// out[n][step] += V^T * weights[n]: 16 d x 8 heads for each n and step. weights[n] is a B fragment, 16 tokens x 8 heads.
+// out[n][step] += V^T * weights[n]: 16 d x 8 heads for each n and step. weights[n] is a B fragment, 16 tokens x 8.
 template <int N>
 __device__ __forceinline__ void multiply_values(
     float (&out)[N][STEPS][4], const unsigned char* shared, int matrix, const uint32 (&weights)[N][2], int lane) {

@@ -54,7 +54,7 @@ struct SpanWalk {
     }
 };
 
-// A warp begins to copy the tile at `token` to `tile` bytes from the beginning of shared memory. Rows outside the tokens
+// A warp begins to copy the tile at `token` to `tile` bytes behind the beginning of `shared`. Rows outside the tokens
 // from `first` to `end` become zeros: what stands in their slots, NaN perhaps, is not read, and a weight of 0 times a V
 // of 0 is 0. Their addresses, which a copy of no bytes has too, are those of rows that are there wherever a walk needs
 // it: a block before a window may be gone, and memory behind the last token never have been.
