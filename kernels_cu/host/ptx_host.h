@@ -33,6 +33,7 @@ inline float ptx_float_from_half(unsigned short bits) {
 }
 
 inline unsigned short ptx_half_from_float(float x) {
+    if (x != x) return 0x7fff;  // the NaN that the instruction gives, here and below
     const _Float16 half = static_cast<_Float16>(x);
     unsigned short bits;
     __builtin_memcpy(&bits, &half, 2);
@@ -41,7 +42,7 @@ inline unsigned short ptx_half_from_float(float x) {
 
 // To the nearest, ties to even: add just under half a step, and a little more where the kept part is odd.
 inline unsigned short ptx_bfloat16_from_float(float x) {
-    if (x != x) return 0x7fff;  // the NaN that the instruction gives; rounding its bits could make an infinity of it
+    if (x != x) return 0x7fff;  // rounding the bits of a NaN could make an infinity of it
     const unsigned int bits = ptx_bits_from_float(x);
     return static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
