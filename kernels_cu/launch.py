@@ -14,6 +14,7 @@ from .launches.blocks import fill_blocks as fill_blocks
 from .launches.blocks import swap_blocks as swap_blocks
 from .launches.decode import contiguous_decode as contiguous_decode
 from .launches.decode import paged_decode as paged_decode
+from .launches.decode_build import decode_build as decode_build
 from .launches.merge import decode_merge as decode_merge
 from .launches.merge import merge_states as merge_states
 from .launches.prefill import paged_prefill as paged_prefill

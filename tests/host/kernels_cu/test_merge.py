@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels_cu import HostTarget, LaunchError, launch, reference_merge
+from kernels_cu import HostRun, HostTarget, LaunchError, launch, reference_merge
 from kernels_cu.plan import plan_decode
 
 NEGATIVE = -np.inf
@@ -83,6 +83,19 @@ def test_partials_of_a_plan_are_joined(target, group, head_dim, sinks):
     assert (out[untouched] == 7).all()
     assert (lse[untouched] == 7).all()
     assert (wide[:, -1] == 7).all()
+
+
+def test_no_access_to_shared_memory_races(target):  # noqa: ARG001
+    rng = np.random.default_rng(6)
+    run = HostTarget(HostRun("descending", race_check=True))
+    plan = plan_decode([900], 2, 1, shares=9, least_tiles=1)
+    partials = rng.standard_normal((9, 8, 64), np.float32), rng.standard_normal((9, 8), np.float32)
+    out = np.zeros((1, 2, 64), np.float32)
+    launch.decode_merge(run, plan, *partials, out)
+    wanted, _ = reference_merge.merge(partials[0][:, :2], partials[1][:, :2])
+    assert np.allclose(out[0], wanted, rtol=1e-4, atol=1e-5)
+    states = [np.ascontiguousarray(x[:2]) for x in partials]
+    launch.merge_states(run, *states, *(x.copy() for x in states), *states)
 
 
 def test_padded_rows_of_a_plan_do_nothing(target):

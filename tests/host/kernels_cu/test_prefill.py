@@ -131,6 +131,15 @@ def test_the_schedule_of_threads_and_copies_does_not_change_a_bit(cases, target)
     assert len(results) == 1
 
 
+@pytest.mark.parametrize(("schedule", "copies"), [("descending", "lazy"), ("interleaved", "eager")])
+@pytest.mark.parametrize("block_size", [16, 8])
+def test_no_access_to_shared_memory_races(cases, target, schedule, copies, block_size):  # noqa: ARG001
+    run = HostTarget(HostRun(schedule, race_check=True, copies=copies))
+    case = cases.Case("float16", "hnd", 64, block_size, group=3, kv_heads=1, lengths=(150, 20, 0))
+    case.append(run)
+    case.check(case.prefill(run, (70, 20, 0)))
+
+
 def test_tokens_of_query_and_out_may_lie_apart(target, cases):
     case = cases.Case("float16", head_dim=64, group=2, kv_heads=1, lengths=(40,))
     case.append(target)
