@@ -113,21 +113,23 @@ class ThreadStack(threading.local):
 class Event:
     """A point in a stream, reached when ``work`` is done, at ``time`` in seconds; both None until it is recorded."""
 
-    __slots__ = ("context", "time", "timed", "work")
+    __slots__ = ("_latest", "context", "time", "timed", "work")
 
     def __init__(self, context: Context, timed: bool) -> None:
         self.context, self.timed = context, timed
         self.time: float | None = None
         self.work: Work | None = None
+        self._latest = object()
 
     def record(self, queue: Callable[[Callable[[], None]], Work] | None) -> None:
         """Move to the work that ``queue`` makes of a function; with None, to now."""
+        latest = self._latest = object()
 
-        def reach() -> None:
-            if self.work is work:  # not recorded again since
+        def reach() -> None:  # another thread may run it before this one goes on
+            if self._latest is latest:  # not recorded again since
                 self.time = time.perf_counter()
 
-        self.work = work = None if queue is None else queue(reach)
+        self.work = None if queue is None else queue(reach)
         if queue is None:
             reach()
 
