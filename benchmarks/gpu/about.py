@@ -6,6 +6,8 @@ import importlib.metadata
 import platform
 from typing import Any
 
+import vmm
+
 from .bench import Bench
 
 PACKAGES = (
@@ -19,7 +21,8 @@ PACKAGES = (
     "torch",
     "flashinfer-python",
 )
-_CLOCK, _MEMORY_CLOCK, _BUS_WIDTH = 13, 36, 37  # CU_DEVICE_ATTRIBUTE_*, in kHz and bits
+_ATTRIBUTES = {"clock_khz": 13, "memory_clock_khz": 36, "bus_bits": 37, "ecc": 32}
+"""Numbers of CU_DEVICE_ATTRIBUTE_*."""
 
 
 def names() -> list[str]:
@@ -42,13 +45,19 @@ def run(name: str, bench: Bench) -> dict[str, Any]:  # noqa: ARG001
         "recommended_granularity": driver.granularity(0, recommended=True),
         "multiprocessors": side.multiprocessors,
         "l2_bytes": side.l2_bytes,
-        "clock_khz": driver.device_attribute(0, _CLOCK),
-        "memory_clock_khz": driver.device_attribute(0, _MEMORY_CLOCK),
-        "bus_bits": driver.device_attribute(0, _BUS_WIDTH),
+        **{name: _attribute(driver, number) for name, number in _ATTRIBUTES.items()},
         "python": platform.python_version(),
         "machine": platform.machine(),
         "packages": {package: version for package in PACKAGES if (version := _version(package))},
     }
+
+
+def _attribute(driver: vmm.driver.Driver, number: int) -> int | None:
+    """An attribute that is only of interest: a driver that has it no more is no failure."""
+    try:
+        return driver.device_attribute(0, number)
+    except (vmm.VmmError, ValueError):
+        return None
 
 
 def _version(package: str) -> str | None:

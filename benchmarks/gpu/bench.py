@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import cached_property
+from typing import Any
 
 from .side import Side
 from .timer import Timer
@@ -14,6 +15,7 @@ class Bench:
 
     def __init__(self, dry: bool, deadline: float) -> None:
         self.dry, self.deadline = dry, deadline
+        self.dry_results: dict[object, dict[str, Any]] = {}
         self._undo = contextlib.ExitStack()
 
     @cached_property
