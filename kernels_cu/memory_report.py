@@ -22,6 +22,7 @@ from .host_run import HostRun
 from .memory_meter import PAGE_BYTES, SUMS, MemoryMeter, MeterSite
 from .paged_kv import LAYOUTS, VECTOR_BYTES, PagedKV
 from .plan import plan_decode
+from .plan_prefill import plan_prefill
 from .scoring import Scoring
 from .target import HostTarget
 
@@ -29,6 +30,8 @@ ORDERS = ("block", "layer")
 PLACES = ("in order", "shuffled")
 LAYERS, LAYER, KV_HEADS, BLOCK_SIZE, POOL_BLOCKS = 32, 7, 8, 16, 256
 LENGTHS = (256, 256)
+CHUNKS = (32, 32)
+"""Query tokens of a prefill, at the end of each sequence."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,12 @@ def _decode(target: HostTarget, pool: _Pool, tables: Any) -> None:
     launch.paged_decode(target, pool.kv, plan, query, tables, lengths, query.copy(), scoring=scoring)
 
 
+def _prefill(target: HostTarget, pool: _Pool, tables: Any) -> None:
+    query = pool.rows(sum(CHUNKS), KV_HEADS)
+    plan = plan_prefill(CHUNKS, LENGTHS, KV_HEADS, KV_HEADS)
+    launch.paged_prefill(target, pool.kv, plan, query, tables, query.copy(), scoring=Scoring(**pool.scales()))
+
+
 def _copy(target: HostTarget, pool: _Pool, tables: Any) -> None:
     first, second = tables
     launch.copy_blocks(target, pool.blocks, pool.blocks, np.stack([first, second], axis=1).astype(np.int64))
@@ -158,6 +167,7 @@ CASES: dict[str, Case] = {
     "copy_blocks": _copy,
     "paged_attention_simple": _simple,
     "paged_decode": _decode,
+    "paged_prefill": _prefill,
 }
 """Every kernel that walks a paged cache."""
 NO_LAYOUT = ("copy_blocks",)
