@@ -67,7 +67,7 @@ def _prefill(dtype: str, head_dim: int, layout: str, arch: str) -> Built:
 KERNELS: Mapping[str, Recipe] = {
     "append_kv": _moving("SOURCE", ROTARY=0, WIDE=1),
     "gather_kv": _moving("OUTPUT"),
-    "rotate_query": _moving("SOURCE", ROTARY=1),
+    "rotate_query": _moving("SOURCE", ROTARY=1, WIDE=1),
     "paged_attention_simple": _plain(32),
     "paged_decode": _decode(BLOCK_SIZE=16),
     "contiguous_decode": _decode(),

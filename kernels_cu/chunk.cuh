@@ -6,13 +6,6 @@
 #pragma once
 #include "paged_kv.cuh"
 
-#define CHUNK 8
-
-template <typename T, int ALIGNMENT = sizeof(T) == 1 ? 8 : 16>
-struct alignas(ALIGNMENT) Chunk {
-    T element[CHUNK];
-};
-
 // From one type to another through float; between equal types the bits themselves, the smallest numbers among them.
 template <typename From, typename To>
 struct Convert {

@@ -45,3 +45,10 @@ struct alignas(16) Vector {
     enum { SIZE = 16 / sizeof(T) };
     T element[SIZE];
 };
+
+// 8 neighbours of any type, loaded or stored in as few instructions as the alignment of their address allows.
+#define CHUNK 8
+template <typename T, int ALIGNMENT = sizeof(T) == 1 ? 8 : 16>
+struct alignas(ALIGNMENT) Chunk {
+    T element[CHUNK];
+};

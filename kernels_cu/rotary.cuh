@@ -4,10 +4,10 @@
 //     y' = y cos + x sin                                  ROTARY 2, "pairs":  2 i and 2 i + 1
 //
 // for the first R elements of D. `turns` [positions, R] holds the R / 2 cosines and then the R / 2 sines of a position.
+// A thread turns a chunk of 8 elements, which all lie in one half of R. WIDE is 1 where rows begin at multiples of 16
+// bytes.
 #pragma once
 #include "elements.cuh"
-
-#define CHUNK 8  // elements that a thread turns at once, all within one half of R
 
 struct Rotation {
     const float* turns;  // of this token's position
@@ -17,7 +17,8 @@ struct Rotation {
 // Elements d to d + 7 of a row of any type, as floats.
 template <typename T>
 __device__ inline void load_chunk(float* x, const T* row, int d) {
-    for (int i = 0; i < CHUNK; i++) x[i] = to_float(row[d + i]);
+    const auto chunk = *(const Chunk<T, WIDE ? 16 : sizeof(T)>*)(row + d);
+    for (int i = 0; i < CHUNK; i++) x[i] = to_float(chunk.element[i]);
 }
 
 // The same, turned. Elements from R on stay as they are.

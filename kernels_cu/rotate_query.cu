@@ -2,7 +2,7 @@
 //
 // Computes   out[t, h] = query[t, h] turned by positions[t]   (rotary.cuh)
 // Threads    one block of threads a token; a thread takes 8 neighbours in d of one head at a time
-// Constants  SOURCE (of query and out), HEAD_DIM (D), ROTARY
+// Constants  SOURCE (of query and out), HEAD_DIM (D), ROTARY, WIDE: 1 where rows of both begin at multiples of 16 bytes
 #include "rotary.cuh"
 
 typedef SOURCE Source;
@@ -21,6 +21,8 @@ extern "C" __global__ void rotate_query(
     for (int i = threadIdx.x * CHUNK; i < query_heads * HEAD_DIM; i += blockDim.x * CHUNK) {
         float x[CHUNK];
         load_turned_chunk(x, query + token * query_stride + i / HEAD_DIM * HEAD_DIM, i % HEAD_DIM, by);
-        for (int j = 0; j < CHUNK; j++) from_float(x[j], &out[token * out_stride + i + j]);
+        Chunk<Source, WIDE ? 16 : sizeof(Source)> turned;
+        for (int j = 0; j < CHUNK; j++) from_float(x[j], &turned.element[j]);
+        *(Chunk<Source, WIDE ? 16 : sizeof(Source)>*)(out + token * out_stride + i) = turned;
     }
 }

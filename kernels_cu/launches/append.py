@@ -131,7 +131,8 @@ def rotate_query(target: Target, query: Array, rotary: Rotary, out: Array, *, st
         np.int32(turns.shape[1]),
         np.int32(heads),
     )
-    constants: Constants = {"SOURCE": dtype, "HEAD_DIM": head_dim, "ROTARY": rotary.constant}
+    wide = int(all(_wide(seen, query.itemsize) for seen in (rows, outs)))
+    constants: Constants = {"SOURCE": dtype, "HEAD_DIM": head_dim, "ROTARY": rotary.constant, "WIDE": wide}
     grid, block, keepalive = (tokens, 1, 1), _threads(heads * head_dim), (query, rotary, out)
     launch_checked(target, "rotate_query", constants, grid, block, arguments, stream=stream, keepalive=keepalive)
 

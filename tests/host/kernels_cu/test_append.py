@@ -206,6 +206,16 @@ def test_keys_and_queries_are_turned_by_their_positions(target, cases, style, si
     assert abs(out - reference_append.turned(query, rotary.turns, positions, style)).max() <= 1e-5
 
 
+def test_rows_at_odd_addresses_are_turned(target):
+    rng = np.random.default_rng(8)
+    rotary = Rotary(rotary_table(9, 32), np.arange(9, dtype=np.int32))
+    wide, wide_out = rng.standard_normal((9, 33)).astype(np.float16), np.full((9, 35), 7, np.float16)
+    query, out = wide[:, 1:].reshape(9, 1, 32), wide_out[:, 3:].reshape(9, 1, 32)
+    launch.rotate_query(target, query, rotary, out)
+    assert abs(out - reference_append.turned(query, rotary.turns, rotary.positions, "halves")).max() <= 4e-3
+    assert (wide_out[:, :3] == 7).all()
+
+
 def test_a_turned_product_depends_on_the_distance_alone(target):
     """What rotary embedding is for: q at position m times k at n is a function of m - n."""
     rng = np.random.default_rng(9)

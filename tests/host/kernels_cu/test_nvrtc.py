@@ -150,6 +150,17 @@ def test_k_is_read_in_pieces_of_16_bytes():
         assert len(re.findall(r"LDG\.E\.128", listing)) in (8, 16)
 
 
+@pytest.mark.parametrize("kernel", ["append_kv", "gather_kv", "rotate_query", "copy_blocks", "fill_blocks"])
+def test_what_moves_rows_and_blocks_moves_16_bytes_at_once(kernel):
+    constants = built_for(kernel, "bfloat16", 128, "hnd", "sm_90").constants
+    text = gpu_source(PACKAGE / f"{kernel}.cu")
+    listing = _run(_tool("nvdisasm"), "-c", compile_cubin(kernel, text, define(constants), "sm_90").cubin)
+    assert not re.search(r"(LDG|STG)\.E\.(U8|U16|S8|S16)", listing)
+    stores = re.findall(r"\bSTG\S*", listing)
+    assert stores
+    assert all(".128" in store for store in stores)
+
+
 @pytest.mark.parametrize(
     ("kernel", "arch"), [("append_kv", "sm_80"), ("paged_attention_simple", "sm_90"), ("paged_decode", "sm_100")]
 )
