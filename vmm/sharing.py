@@ -42,6 +42,8 @@ from .sizes import format_size
 
 __all__ = ["Exporter", "SharedRange", "attach"]
 
+_PATIENCE = 1.0  # seconds
+
 
 class Exporter:
     """Shares the chunks that ``memory`` has committed now (or those of them in ``chunks``) with who comes to ``path``.
@@ -183,6 +185,12 @@ def _close_all(parts: Iterable[Server | PrivateFolder | _Offered]) -> None:
 
 
 def _drop(name: str, parts: Sequence[Server | PrivateFolder | _Offered]) -> None:
-    """Close an exporter that was dropped, and say so."""
+    """Close an exporter that was dropped, and say so. The garbage collector may run this anywhere.
+
+    Also in a thread that holds a lock for which one of the server's threads waits: that one ends by itself.
+    """
+    for part in parts:
+        if isinstance(part, Server):
+            part.patience = _PATIENCE
     _close_all(parts)
     warnings.warn(f"exporter of {name} was never closed", ResourceWarning, stacklevel=2)

@@ -35,6 +35,7 @@ class Server:
         self._changed = threading.Condition()
         self._served = 0
         self._closed = False
+        self.patience: float | None = None  # seconds that ``close`` waits for each thread; None for as long as it takes
         self._talking: set[socket.socket] = set()
         self._listener = _listen(path)
         self._threads: list[threading.Thread] = []
@@ -72,7 +73,7 @@ class Server:
                 _shut_down(talking)
         for thread in self._threads:
             if thread is not threading.current_thread():  # a finalizer can run in any thread
-                thread.join()
+                thread.join(self.patience)
 
     def _run(self) -> None:
         """One thread: importer after importer."""

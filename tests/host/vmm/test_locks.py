@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 
 import pytest
@@ -487,3 +488,35 @@ def test_a_forked_child_closes_what_it_has_although_a_thread_held_the_locks():
         [sys.executable, "-c", textwrap.dedent(FORK)], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_exporter_that_is_dropped_inside_a_call_does_not_wait_for_its_own_threads():
+    """One of them waits for the lock of the software driver that this call holds."""
+    with opened("eager") as device, vmm.ChunkSupply(device, exportable=True) as supply:
+        kv = vmm.GrowableRange(device, 8 * UNIT, supply=supply)
+        kv.commit([0])
+        exporters = [vmm.sharing.Exporter(kv)]
+        api, path = device.driver.api, exporters[0].path
+        with opened("eager") as elsewhere:
+
+            def attach():
+                with pytest.raises(vmm.SharingError):
+                    vmm.sharing.attach(elsewhere, path, timeout=5)
+
+            def drop():
+                with api._lock:
+                    time.sleep(0.3)  # the other one has come to the export
+                    exporters.clear()
+
+            together(drop, attach)
+        kv.close()
+        wait_until(lambda: api.live().allocations == 0)
+
+
+def wait_until(holds):
+    for _ in range(PATIENCE * 20):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it does not come to hold")
