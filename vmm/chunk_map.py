@@ -23,6 +23,7 @@ from .suspended import Suspended
 from .zero_window import ZeroWindow
 
 _owners = itertools.count(1)  # 0 is "nobody yet"
+_SEVERAL = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +165,12 @@ class ChunkMap:
         with contextlib.ExitStack() as undo:
             taken = self.supply.take(1)
             undo.callback(self.supply.give, taken)
-            taken[0].last_owner = self._owner  # also if it goes back: it may hold these bytes then
+            taken[0].last_owner = _SEVERAL  # if it goes back, it may hold these bytes or still another's
             with self.second_address(taken[0]) as address:
                 self.device.driver.copy_async(address, old.address, old.size)
             new = self._exchange(old, taken[0])
             undo.pop_all()
+        taken[0].last_owner = self._owner
         self.mappings[chunk] = new
         self.supply.give([old.memory])
         return new

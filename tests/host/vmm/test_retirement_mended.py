@@ -52,6 +52,24 @@ def test_a_move_that_fails_shows_its_bytes_to_nobody(api, device, call):
         assert not other.array("uint8", 3 * UNIT).any()
 
 
+def test_a_move_that_fails_before_its_copy_shows_the_bytes_of_another_to_nobody(api, device):
+    with (
+        vmm.ChunkSupply(device, cache=4 * UNIT) as supply,
+        vmm.GrowableRange(device, 4 * UNIT, supply=supply) as kv,
+        vmm.GrowableRange(device, 4 * UNIT, supply=supply) as other,
+    ):
+        kv.commit([0])
+        other.commit([0])
+        fill(other, 0, 7)
+        other.decommit([0])
+        other.collect(wait=True)
+        api.arm("cuMemMap", 1, 1)
+        with pytest.raises(vmm.DriverError, match="cuMemMap"):
+            kv.remap(0)
+        kv.commit([1])
+        assert not kv.array("uint8", UNIT, UNIT).any()
+
+
 def test_a_move_takes_along_what_work_in_flight_writes(api, device, monkeypatch):
     whole = device.driver.copy_async
 
