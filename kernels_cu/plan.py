@@ -70,6 +70,10 @@ class DecodePlan:
         """Items to be joined by decode_merge."""
         return len(self.merge_rows)
 
+    def partial_shapes(self, head_dim: int) -> tuple[tuple[int, int, int], tuple[int, int]]:
+        """The extents of partial_out and partial_lse, both float32, that the decode kernels need."""
+        return (self.partials, self.heads, head_dim), (self.partials, self.heads)
+
     def on(self, move: Callable[[Any], Any]) -> DecodePlan:
         """The same plan with each array passed through ``move``, cupy.asarray for example."""
         arrays = (self.segments, self.share_starts, self.merge_rows, self.merge_starts)

@@ -38,7 +38,8 @@ def paged_decode(
     sequences may lie apart; ``block_tables`` int32 [B, max_blocks]; ``lengths`` int32 [B], those the plan was made for;
     ``lse`` float32 [B, Hq], in base 2. D is 64, 128 or 256, the layout hnd or nhd. ``plan`` has its arrays where the
     kernels run (plan.on). If it cuts items, ``partial_out`` float32 [plan.partials, plan.heads, D] and ``partial_lse``
-    [plan.partials, plan.heads] hold their parts between two launches on ``stream``, this kernel and decode_merge.
+    [plan.partials, plan.heads] (plan.partial_shapes) hold their parts between two launches on ``stream``, this kernel
+    and decode_merge.
 
     A length of 0 gives zeros and an LSE of minus infinity. B = 0 launches nothing. Raises LaunchError for arguments
     that do not fit, target.fault(...) for memory that is not there.

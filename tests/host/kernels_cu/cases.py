@@ -117,7 +117,9 @@ class Case:
             return pool
         size = int(np.prod(pool.shape[1:]))
         wide = np.full((len(pool), size + self.blocks_apart), np.nan, pool.dtype)
-        return wide[:, :size].reshape(pool.shape, copy=False)
+        apart = wide[:, :size].reshape(pool.shape)
+        assert apart.base is not None  # a view
+        return apart
 
     def random(self, *shape: int) -> Any:
         """Normal values of the case's type."""
@@ -168,8 +170,7 @@ class Case:
             for array in (
                 _all_bits_set(self.query.shape, str(self.query.dtype)),
                 np.full(self.query.shape[:2], np.nan, np.float32),
-                np.full((plan.partials, plan.heads, self.head_dim), np.nan, np.float32),
-                np.full((plan.partials, plan.heads), np.nan, np.float32),
+                *(np.full(shape, np.nan, np.float32) for shape in plan.partial_shapes(self.head_dim)),
             )
         )
         scoring = {**scoring, **self.scales}

@@ -67,17 +67,13 @@ def merge_states(target: Any, move: Any, kv: PagedKV) -> None:
 
 def decode_merge(target: Any, move: Any, kv: PagedKV, group: int = 4) -> None:
     plan = plan_decode([4096], 2 * group, 2, shares=33)
-    partials = [
-        move(np.zeros(shape, np.float32))
-        for shape in ((plan.partials, plan.heads, kv.head_dim), (plan.partials, plan.heads))
-    ]
+    partials = [move(np.zeros(shape, np.float32)) for shape in plan.partial_shapes(kv.head_dim)]
     launch.decode_merge(target, plan.on(move), *partials, move(_row(kv, 2 * group)))
 
 
 def paged_decode(target: Any, move: Any, kv: PagedKV, group: int = 4, lengths: tuple[int, ...] = (4096,)) -> None:
     plan = plan_decode(lengths, 2 * group, 2, shares=33)
-    parts = [(plan.partials, plan.heads, kv.head_dim), (plan.partials, plan.heads)]
-    partial_out, partial_lse = (move(np.zeros(shape, np.float32)) for shape in parts)
+    partial_out, partial_lse = (move(np.zeros(shape, np.float32)) for shape in plan.partial_shapes(kv.head_dim))
     row, table = move(_row(kv, 2 * group)), move(np.zeros((1, 4096), np.int32))
     lengths_there = move(np.array(lengths, np.int32))
     launch.paged_decode(
