@@ -18,7 +18,7 @@ class Scoring:
     """Options of attention. Arrays are float32, where the kernels run.
 
     ``scale`` multiplies q . k, 1 / sqrt(D) if None. ``soft_cap`` c turns a score x into c tanh(x / c). ``alibi`` [Hq]
-    are slopes: slope * (token - last token of the sequence) is added. ``sinks`` [Hq] are one more logit of each head,
+    are slopes: slope * (token - the query's own position) is added. ``sinks`` [Hq] are one more logit of each head,
     which counts in the denominator alone, and in the LSE. ``key_scale`` and ``value_scale`` [Hkv] or [1] belong to a
     cache of e4m3 or int8: K and V are its values times these. Raises LaunchError for numbers that make no sense.
     """
