@@ -27,10 +27,11 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+from gpu.goals import outcomes  # noqa: E402
 from gpu.record import Record, file_name  # noqa: E402
 from gpu.steps import STEPS, deadlines  # noqa: E402
 from gpu.supervisor import run_step  # noqa: E402
-from gpu.table import show  # noqa: E402
+from gpu.table import copy_bandwidth, show  # noqa: E402
 from gpu.worker import work  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -77,6 +78,8 @@ def measure(options: argparse.Namespace, record: Record, said: Any) -> None:
         if step == "device" and record.path is None and not options.dry_run:
             record.path = RESULTS / file_name(record.device.get("name", "unknown device"))
     record.data["seconds"] = round(time.monotonic() - started, 1)
+    record.data["copy_bytes_a_second"] = best = copy_bandwidth(record)
+    record.data["goals"] = {outcome.goal.name: outcome.row() for outcome in outcomes(record, best)}
     record.save()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from .goals import outcomes
 from .record import Record
 
 COLUMNS = ("", "KV", "µs", "GB/s", "of copy", "error / allowed", "")
@@ -30,11 +31,22 @@ def show(record: Record, console: Console) -> None:
             _costs(results, console)
         elif step != "device":
             _timed(step, results, best, console)
+    if not record.data.get("dry_run"):
+        _goals(record, best, console)
     for step, skipped in record.data["skipped"].items():
         named = "; ".join(skipped["items"][:3]) + ("; ..." if len(skipped["items"]) > 3 else "")
         console.print(f"{step}: {len(skipped['items'])} skipped ({skipped['reason']}): {named}", markup=False)
     for failure in record.failures():
         console.print(f"FAILED  {failure}", style="bold", markup=False)
+
+
+def _goals(record: Record, best: float | None, console: Console) -> None:
+    for outcome in outcomes(record, best):
+        goal, kept = outcome.goal, "reached" if outcome.reached else "MISSED"
+        worst = f"{outcome.value:.0%} of copy" if goal.share else f"{outcome.value:.1f} µs"
+        wanted = f"{goal.share:.0%}" if goal.share else f"{goal.microseconds:.0f} µs"
+        text = f"goal {wanted}, {goal.name}: {kept}, the worst of {outcome.items} is {worst} ({outcome.worst})"
+        console.print(text, markup=False, highlight=False, style=None if outcome.reached else "bold")
 
 
 def row_of(item: str, row: dict[str, Any], best: float | None) -> tuple[str, ...]:

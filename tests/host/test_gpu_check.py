@@ -1,13 +1,11 @@
-"""benchmarks/gpu_check.py without a GPU: the dry run, the cases, and what becomes of an item that fails."""
+"""benchmarks/gpu_check.py without a GPU: the dry run, the cases, and what it notices."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -157,77 +155,11 @@ def test_a_launch_outside_the_captured_stream_is_noticed():
         side.close()
 
 
-WORKER = """
-import json, os, signal, sys, time
-order = json.loads(sys.argv[2])
-for item in order["items"]:
-    if item == "dies":
-        sys.stderr.write("last words")
-        sys.stderr.flush()
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if item == "hangs":
-        time.sleep(60)
-    result = {"error": "E: no"} if item == "fails" else {"us": 1}
-    print(json.dumps({"item": item, "result": result}), flush=True)
-    if item == "fails":
-        break
-"""
-
-
-def test_an_item_that_dies_hangs_or_fails_does_not_end_the_run(monkeypatch, tmp_path):
-    from gpu import supervisor
-    from gpu.record import Record
-
-    script = tmp_path / "worker.py"
-    script.write_text(WORKER)
-    monkeypatch.setattr(supervisor, "SCRIPT", script)
-    monkeypatch.setattr(supervisor, "START_S", 0)
-    step = dataclasses.replace(supervisor.STEPS["copy"], item_timeout_s=2)
-    monkeypatch.setitem(supervisor.STEPS, "copy", step)
-    record = Record(tmp_path / "found.json")
-    items = ["one", "dies", "two", "hangs", "three", "fails", "four"]
-    supervisor.run_step("copy", items, record, dry=True, deadline=time.monotonic() + 60, said=lambda _: None)
-    found = json.loads((tmp_path / "found.json").read_text())["steps"]["copy"]
-    assert list(found) == items
-    assert [item for item, row in found.items() if "error" in row] == ["dies", "hangs", "fails"]
-    assert found["dies"] == {"error": f"the process ended with {-signal.SIGSEGV}", "trace": ["last words"]}
-    assert found["hangs"]["error"] == "took longer than 2 s"
-    assert record.failures() == ["copy: dies", "copy: hangs", "copy: fails"]
-
-
-def test_a_step_in_which_everything_fails_is_given_up(monkeypatch, tmp_path):
-    from gpu import supervisor
-    from gpu.record import Record
-
-    script = tmp_path / "worker.py"
-    script.write_text(WORKER.replace('"fails"', "item"))
-    monkeypatch.setattr(supervisor, "SCRIPT", script)
-    record = Record(None)
-    items = [f"item {number}" for number in range(supervisor.MOST_FAILURES + 2)]
-    supervisor.run_step("copy", items, record, dry=True, deadline=time.monotonic() + 60, said=lambda _: None)
-    assert list(record.results("copy")) == items[:-2]
-    assert record.data["skipped"]["copy"]["items"] == items[-2:]
-
-
-def test_wrong_results_and_errors_are_failures_and_shares_are_of_the_best_copy():
-    from gpu.record import Record
-    from gpu.table import copy_bandwidth, row_of
-
-    record = Record(None)
-    record.put("copy", "small", {"us": 1.0, "bytes": 3_000_000, "ok": True})
-    record.put("copy", "large", {"us": 2.0, "bytes": 8_000_000, "ok": True})
-    wrong = {"us": 1.0, "bytes": 2_000_000, "kv_bytes": 1, "ok": False, "error_simple": 4.0, "allowed": 2.0}
-    record.put("decode", "base", wrong)
-    assert record.failures() == ["decode: base"]
-    assert copy_bandwidth(record) == 4e12
-    cells = row_of("base", wrong, copy_bandwidth(record))
-    assert "50%" in cells
-    assert cells[-2:] == ("2.00", "WRONG")
-
-
-def test_files_are_named_after_the_device_and_written_whole(tmp_path):
-    from gpu.record import file_name, write
-
-    assert file_name("NVIDIA H200 (MIG 1g)") == "NVIDIA-H200-MIG-1g.json"
-    write(tmp_path / "a" / "b.json", {"x": 1})
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.json"]
+def test_a_worker_stops_at_an_item_that_fails(tmp_path):
+    order = {"step": "decode", "items": ["no such case", "base"], "dry": True, "seconds": 60}
+    command = [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--worker", json.dumps(order)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    assert found["item"] == "no such case"
+    assert "StopIteration" in found["result"]["error"]
