@@ -129,10 +129,10 @@ def _latency() -> list[Case]:
 def _large() -> list[Case]:
     """The ends of the axes that need the most memory, with as many sequences as it holds."""
     return [
-        vary(batch=256, context=7680),
+        vary(batch=256),
         vary(batch=256, context=2048),
         vary(batch=256, context=128),
-        vary(batch=29, context=65536),
+        vary(context=65536),
         vary(batch=29, context=131072),
         vary(batch=29, context=131072, order="layer", chunk_mib=32),
         vary(batch=58, context=131072, dtype="e4m3"),

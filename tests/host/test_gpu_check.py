@@ -96,14 +96,14 @@ def test_cases_begin_with_the_base_and_have_every_axis():
         field.name: {getattr(case, field.name) for case in cases if _differs_only_in(case, BASE, field.name)}
         for field in dataclasses.fields(BASE)
     }
-    assert alone["batch"] >= {1, 2, 4, 8, 16, 64, 128}
-    assert alone["context"] >= {128, 512, 2048, 32768}
+    assert alone["batch"] >= {1, 2, 4, 8, 16, 64, 128, 256}
+    assert alone["context"] >= {128, 512, 2048, 32768, 65536}
     assert alone["group"] >= {1, 8}
     assert alone["dtype"] == {"float16", "e4m3"}
     assert alone["shuffled"] == {False}
     assert alone["order"] == {"layer"}
     assert alone["layout"] == {"nhd"}
-    assert {256, 131072} <= {case.batch for case in cases} | {case.context for case in cases}
+    assert any(case.context == 131072 and case.kv_bytes > 15e9 for case in cases)  # with as many as there is room for
 
 
 def _differs_only_in(case, base, axis):
