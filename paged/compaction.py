@@ -50,10 +50,17 @@ def compact(pool: KVPool, most: int, stream: int, after: After) -> Compacted:
             copy_blocks(pool, moves.sources, moves.targets, stream)
             _rename(pool, moves.sources, moves.targets)
             undo.callback(_rename, pool, moves.targets, moves.sources)  # their bytes are still at the old places
-            rest.run(pool.decommit, moves.rows, after)
+            rest.run(pool.decommit, moves.rows, _and(stream, after))
             undo.pop_all()
     moved, rows = len(moves.sources), len(moves.rows)
     return Compacted(moved, moved * pool.layout.block_bytes, rows, rows * pool.layout.row_bytes)
+
+
+def _and(stream: int, after: After) -> After:
+    """The copies read the old rows too, on a stream that ``after`` need not name."""
+    if after is None:
+        return None
+    return [*(after if isinstance(after, list | tuple) else [after]), stream]
 
 
 def _movable(pool: KVPool) -> Callable[[int], bool]:

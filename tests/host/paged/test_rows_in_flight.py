@@ -109,3 +109,23 @@ def test_the_next_sequence_of_a_span_gets_its_memory_and_its_work(device, stream
         span.close(after=streams[1])
         assert kv.retiring == kv.committed > 0
         collect_until_all_is_done(device, kv)
+
+
+def test_rows_that_a_compaction_empties_wait_for_its_copies(device, streams, layout):
+    """The copies are on one stream, the work that the caller names is on another."""
+    with paged.KVPool(device, layout, budget="32 MiB") as pool:
+        keep = [pool.sequence() for _ in range(2)]
+        fillers = [pool.sequence() for _ in range(2)]
+        for kept, filler in zip(keep, fillers, strict=True):
+            kept.append(16)
+            filler.append(16 * (pool.layout.chunk // pool.layout.block_stride - 1))
+        for filler in fillers:
+            filler.free(after=streams[1])
+        device.synchronize()
+        assert pool.compact(stream=streams[0], after=streams[1]).rows == 1
+        for _ in range(3):
+            pool.collect()
+        device.synchronize()  # raises if a copy found its source gone
+        assert pool.committed == layout.row_bytes
+        for kept in keep:
+            kept.free()

@@ -340,7 +340,8 @@ QUESTIONS = {
     "ChunkedRange.retiring", "ChunkedRange.chunk_count", "ChunkedRange.is_committed", "ChunkedRange.is_retiring",
     "ChunkedRange.committed_chunks", "ChunkedRange.mapping", "ChunkedRange.mappings", "ChunkedRange.runs",
     "ChunkedRange.check_unused", "ChunkedRange.asleep", "ChunkedRange.is_held", "ChunkedRange.held_chunks",
-    "ChunkedRange.check_awake", "ZeroWindow.zeros", "Block.address", "Heap.reserved", "Heap.committed",
+    "ChunkedRange.check_awake", "ChunkedRange.used_chunks",
+    "ZeroWindow.zeros", "Block.address", "Heap.reserved", "Heap.committed",
     "Heap.allocated",
 }  # fmt: skip
 """They change nothing and call no driver."""
