@@ -37,6 +37,18 @@ class Blocks:
                 f"not {self.block_bytes} bytes and {self.planes} planes"
             )
 
+    def at(self, plane: int, block: int) -> int:
+        """The address of a block in a plane."""
+        return self.address + plane * self.plane_stride + block * self.block_stride
+
+
+def check_same_shape(*regions: Blocks) -> None:
+    """Raise LaunchError unless blocks have as many bytes and planes in all of ``regions``."""
+    shapes = {(region.block_bytes, region.planes) for region in regions}
+    if len(shapes) > 1:
+        wanted = " and ".join(f"{size} bytes in {planes} planes" for size, planes in sorted(shapes))
+        raise LaunchError(f"blocks must have the same shape on both sides, not {wanted}")
+
 
 def check_pairs(pairs: NDArray[np.int64]) -> None:
     """Raise LaunchError unless the pairs [n, 2] (source, destination) of one pool may be copied in any order.

@@ -20,4 +20,5 @@ from .launches.merge import merge_states as merge_states
 from .launches.prefill import paged_prefill as paged_prefill
 from .launches.probe import probe_patches as probe_patches
 from .launches.probe import tlb_probe as tlb_probe
+from .launches.swap import swap_runs as swap_runs
 from .launches.table import patch_table as patch_table

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Array, view
-from ..blocks import Blocks, check_pairs
+from ..blocks import Blocks, check_pairs, check_same_shape
 from ..checked_launch import launch_checked
-from ..errors import LaunchError
 from ..parameters import Argument
 from ..target import Target
 
@@ -42,7 +41,7 @@ def copy_blocks(
     that do not fit, target.fault(...) for memory that is not there.
     """
     rows = view("pairs", pairs, target.arch, "int64", (None, 2))
-    _check_same_shape(source, destination, staging or source)
+    check_same_shape(source, destination, staging or source)
     if staging is None and source == destination and isinstance(pairs, np.ndarray):
         check_pairs(pairs)
     steps = [(source, destination, 0)] if staging is None else [(source, staging, 1), (staging, destination, 2)]
@@ -73,8 +72,9 @@ def copy_blocks(
 def swap_blocks(target: Target, source: Blocks, destination: Blocks, pairs: Array, *, stream: int = 0) -> None:
     """Copy blocks to pinned memory of the host or back, all in one launch, as ``copy_blocks`` does.
 
-    The GPU reads or writes the host's memory itself, with few thread blocks, so that other kernels run beside it. Sort
-    ``pairs`` by the blocks of the host: neighbours then make long runs on the bus. Raises as copy_blocks does.
+    The GPU reads or writes the host's memory itself, with few thread blocks, so that other kernels run beside it: the
+    way for scattered blocks, and in a captured graph. ``swap_runs`` is the way for long runs. Sort ``pairs`` by the
+    blocks of the host: neighbours then lie side by side on the bus. Raises as copy_blocks does.
     """
     copy_blocks(target, source, destination, pairs, thread_blocks=SWAP_THREAD_BLOCKS, stream=stream)
 
@@ -97,13 +97,6 @@ def fill_blocks(target: Target, blocks: Blocks, ids: Array, *, pattern: int = AL
     )
     grid = _grid(rows.shape[0], blocks, MOST_THREAD_BLOCKS)
     launch_checked(target, "fill_blocks", {}, grid, (THREADS, 1, 1), arguments, stream=stream, keepalive=ids)
-
-
-def _check_same_shape(*regions: Blocks) -> None:
-    shapes = {(region.block_bytes, region.planes) for region in regions}
-    if len(shapes) > 1:
-        wanted = " and ".join(f"{size} bytes in {planes} planes" for size, planes in sorted(shapes))
-        raise LaunchError(f"blocks must have the same shape on both sides, not {wanted}")
 
 
 def _strides(region: Blocks) -> tuple[Argument, ...]:

@@ -197,6 +197,9 @@ def test_blocks_go_to_pinned_memory_and_back(cupy, target, array):
     pool[...] = 0
     launch.swap_blocks(target, outside, inside, array(pairs[:, ::-1].copy()))
     assert (pool.get()[:, [8, 3, 4]] == memory[:, [8, 3, 4]]).all()
+    pool[...] = 0
+    launch.swap_runs(target, outside, inside, pairs[:, ::-1].copy())
+    assert (pool.get()[:, [8, 3, 4]] == memory[:, [8, 3, 4]]).all()
 
 
 def test_tables_are_patched_and_chains_walked(cupy, target, array):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -63,6 +67,60 @@ def test_between_two_pools_with_other_strides(target):
     back, before = pool.copy(), pool.copy()
     launch.swap_blocks(target, _blocks(host), _blocks(back, 64), pairs[:, ::-1].copy())
     assert (back == before).all()
+
+
+def test_swap_runs_copies_the_same_on_the_cpu(target):
+    rng = np.random.default_rng(5)
+    pool, host = _memory(rng, 4, 6, 96), _memory(rng, 4, 9, 64)
+    wanted = host.copy()
+    pairs = _pairs((5, 0), (0, 5), (1, 6), (-1, 3))
+    reference_blocks.copy_blocks(pool[:, :, :64], wanted, pairs)
+    launch.swap_runs(target, _blocks(pool, 64), _blocks(host), pairs)
+    assert (host == wanted).all()
+
+
+class _CopyEngine:
+    """CuPy's runtime as far as it copies: what it is asked for, and the bytes moved."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def memcpyAsync(self, to, start, size, kind, stream):  # noqa: N802 - CuPy's name
+        assert (kind, stream) == (4, 7)
+        self.calls += 1
+        ctypes.memmove(to, start, size)
+
+    def memcpy2DAsync(self, to, to_pitch, start, pitch, width, height, kind, stream):  # noqa: N802 - CuPy's name
+        assert (kind, stream) == (4, 7)
+        self.calls += 1
+        for row in range(height):
+            ctypes.memmove(to + row * to_pitch, start + row * pitch, width)
+
+
+class _GpuTarget(HostTarget):
+    arch = "sm_90"
+
+
+@pytest.mark.parametrize("used", [64, 96])
+def test_swap_runs_is_one_copy_a_run_and_plane_on_a_gpu(monkeypatch, used):
+    rng = np.random.default_rng(6)
+    pool, host = _memory(rng, 4, 9, 96), _memory(rng, 4, 9, used)
+    wanted, engine = host.copy(), _CopyEngine()
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=engine)))
+    pairs = _pairs((2, 0), (3, 1), (4, 2), (8, 7), (-1, 3))
+    reference_blocks.copy_blocks(pool[:, :, :used], wanted, pairs)
+    launch.swap_runs(_GpuTarget(), _blocks(pool, used), _blocks(host), pairs, stream=7)
+    assert (host == wanted).all()
+    assert engine.calls == 2 * 4
+
+
+def test_swap_runs_of_what_overlaps_or_differs_is_refused(never):
+    one = Blocks(0, 64, 64)
+    with pytest.raises(LaunchError, match="blocks of 64 bytes that lie 32 apart overlap"):
+        launch.swap_runs(never, one, Blocks(1 << 20, 64, 32), _pairs((0, 1)))
+    with pytest.raises(LaunchError, match="same shape on both sides"):
+        launch.swap_runs(never, one, Blocks(1 << 20, 32, 32), _pairs((0, 1)))
+    launch.swap_runs(never, one, Blocks(1 << 20, 64, 64), _pairs())
 
 
 def test_staged_pairs_are_simultaneous(target):
