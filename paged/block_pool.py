@@ -19,6 +19,7 @@ from .committed_rows import CommittedRows
 from .invariants import check_block_pool
 from .rooms import Rooms
 from .rows import Rows
+from .single_rooms import SingleRooms
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,9 @@ class BlockPool:
         self.committed = CommittedRows(rows)
         self.used = 0
         self.shared = 0
-        self._rooms = Rooms(rows)
         self._counts = [0] * rows.blocks
+        single = rows.block_stride == rows.chunk
+        self._rooms = SingleRooms(rows, self._counts, self.committed) if single else Rooms(rows)
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -55,7 +57,7 @@ class BlockPool:
     @property
     def empty(self) -> Collection[int]:
         """The committed rows in which no block is held."""
-        return self._rooms.empty.keys()
+        return self._rooms.empty
 
     def count(self, block: int) -> int:
         """How many hold ``block``; 0 is free. Raises RangeError for an unknown id."""
@@ -65,12 +67,12 @@ class BlockPool:
 
     def sparse_rows(self) -> list[int]:
         """The committed rows that hold a block and have room for more, the emptiest first."""
-        rooms, fills = self._rooms.rooms, self._rooms.fills
-        return sorted((row for row in self.committed if fills[row] and rooms[row]), key=fills.__getitem__)
+        rooms = self._rooms
+        return sorted((row for row in self.committed if rooms.fill(row) and rooms.room(row)), key=rooms.fill)
 
     def available_in(self, row: int) -> list[int]:
         """The blocks that start in ``row`` and can be taken without a new row."""
-        return list(self._rooms.rooms[row])
+        return self._rooms.room(row)
 
     def largest_grantable(self, rows: int | None = None) -> int:
         """The most blocks that ``choose`` would grant now."""
@@ -122,7 +124,13 @@ class BlockPool:
 
     def allocate(self, blocks: int, rows: int | None = None) -> list[int]:
         """``take`` what ``choose`` finds: for use without physical memory behind the ids."""
-        if 0 <= blocks <= self.available:
+        rooms = self._rooms
+        if blocks == 1 and rooms.available:
+            block = rooms.take_one()
+            self._counts[block] = 1
+            self.used += 1
+            return [block]
+        if 0 <= blocks <= rooms.available:
             return self._pop(blocks)
         return self.take(self.choose(blocks, rows))
 
@@ -131,8 +139,8 @@ class BlockPool:
         listed = list(blocks)
         self._check_known(listed)
         counts = self._counts
-        dead = next((block for block in listed if not counts[block]), None)
-        if dead is not None:
+        if not all(map(counts.__getitem__, listed)):
+            dead = next(block for block in listed if not counts[block])
             raise StateError(f"block {dead} is free and cannot be shared; allocate it first")
         for block in listed:
             counts[block] += 1
@@ -194,7 +202,7 @@ class BlockPool:
         leaving = sorted(rows)
         live = next((row for row in leaving if row not in self.empty), None)
         if live is not None:
-            raise StateError(f"row {live} holds {self._rooms.fills[live]} live blocks or is not committed")
+            raise StateError(f"row {live} holds {self._rooms.fill(live)} live blocks or is not committed")
         for row in leaving:
             self._rooms.shut(row, self.committed)
             self.committed.remove((row,))
@@ -226,6 +234,31 @@ class BlockPool:
 
     def _drop(self, blocks: list[int]) -> list[int]:
         """Lower the counts, all or none, and return the blocks that came free."""
+        return blocks if self._drop_unshared(blocks) else self._drop_any(blocks)
+
+    def _drop_unshared(self, blocks: list[int]) -> bool:
+        """As ``_drop``, in half the time, if each block is held once and named once; else nothing changes."""
+        counts, rest = self._counts, iter(blocks)
+        try:
+            if not blocks or min(blocks) < 0:
+                return False
+        except TypeError:  # not even numbers
+            return False
+        try:
+            for block in rest:
+                if counts[block] != 1:
+                    break
+                counts[block] = 0
+            else:
+                self.used -= len(blocks)
+                return True
+        except (IndexError, TypeError):
+            pass  # the other way says which
+        for block in blocks[: len(blocks) - len(list(rest)) - 1]:
+            counts[block] = 1
+        return False
+
+    def _drop_any(self, blocks: list[int]) -> list[int]:
         counts, done = self._counts, 0
         dead: list[int] = []
         try:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .rooms import Rooms
+
 if TYPE_CHECKING:
     from .block_pool import BlockPool
     from .cached_blocks import CachedBlocks
@@ -34,7 +36,7 @@ def check_block_pool(pool: BlockPool) -> None:
     must(pool.used == held.sum(), f"{pool.used} used, {held.sum()} held")
     must(pool.shared == counts.sum() - held.sum(), f"{pool.shared} holds beyond the first are counted wrong")
     must(whole[held].all(), f"block {ids[held & ~whole][:1]} is live on an uncommitted row")
-    free = sorted(chain.from_iterable(pool._rooms.rooms))
+    free = sorted(chain.from_iterable(pool._rooms.room(row) for row in range(rows.count)))
     must(free == ids[whole & ~held].tolist(), "rooms are not the free blocks on committed rows")
     must(pool.available == len(free), f"{pool.available} available, {len(free)} in rooms")
     must(pool.committed.count == committed.sum() <= pool.max_rows, "more rows are committed than allowed")
@@ -45,16 +47,22 @@ def check_block_pool(pool: BlockPool) -> None:
 
 def _check_rows(pool: BlockPool, fill: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
     """Each row's fill, its place among the rows with room, and whether it is empty. ``fill`` is the truth."""
-    must(pool._rooms.fills == fill[: pool.rows.count].tolist(), "the fill of a row is wrong")
+    fills = [pool._rooms.fill(row) for row in range(pool.rows.count)]
+    must(fills == fill[: pool.rows.count].tolist(), "the fill of a row is wrong")
     must(sorted(pool.empty) == [row for row in pool.committed if not fill[row]], "the empty rows are wrong")
-    for row, room in enumerate(pool._rooms.rooms):
+    if isinstance(pool._rooms, Rooms):
+        _check_buckets(pool, pool._rooms, fill)
+    else:
+        must(len(set(pool.empty)) == len(pool.empty), "a row stands twice among those with room")
+
+
+def _check_buckets(pool: BlockPool, rooms: Rooms, fill: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    for row, room in enumerate(rooms.rooms):
         must(all(pool.rows.first(block) == row for block in room), f"row {row} has a block of another")
-    where = {row: number for number, bucket in enumerate(pool._rooms.by_fill) for row in bucket}
-    must(
-        where == {row: int(fill[row]) for row, room in enumerate(pool._rooms.rooms) if room},
-        "a row is in a wrong bucket",
-    )
-    must(not any(pool._rooms.by_fill[pool._rooms.top + 1 :]), "a row with room is fuller than the top")
+    where = {row: number for number, bucket in enumerate(rooms.by_fill) for row in bucket}
+    wanted = {row: int(fill[row]) for row, room in enumerate(rooms.rooms) if room}
+    must(where == wanted, "a row is in a wrong bucket")
+    must(not any(rooms.by_fill[rooms.top + 1 :]), "a row with room is fuller than the top")
 
 
 def check_prefix(prefix: CachedBlocks, holders: dict[int, int]) -> None:

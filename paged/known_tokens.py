@@ -56,7 +56,8 @@ def as_ids(tokens: Any) -> Tokens | None:
         found = np.asarray(tokens)
         if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
             raise ValueError(f"token ids must be whole numbers [n], not {found.dtype} {list(found.shape)}")
-        if found.size and not 0 <= found.min() <= found.max() < 1 << 31:
+        wide = found.dtype != np.int32
+        if found.size and (found.min() < 0 or (wide and found.max() >= 1 << 31)):
             raise ValueError(f"token ids must be 0 to 2**31 - 1, not {found.min()} to {found.max()}")
-        return found.astype(np.int32)
+        return found.astype(np.int32) if wide else found
     return None

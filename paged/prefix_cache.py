@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -84,9 +85,9 @@ class PrefixCache:
         keys = self.keys(tokens[: most * self.block_size], salt)
         found = self._follow(keys, parent)
         rows = tokens[: len(found) * self.block_size].reshape(-1, self.block_size)
-        wrong = np.flatnonzero((self._tokens[found] != rows).any(axis=1))
-        if len(wrong):  # a key collided: compare one by one from there
-            del found[int(wrong[0]) :]
+        same = self._tokens[found] == rows
+        if not same.all():  # a key collided: compare one by one from there
+            del found[int(np.argmin(same.all(axis=1))) :]
             self._follow_exactly(found, keys, tokens, parent)
         self.counters.hit += len(found) * self.block_size
         return found, keys[: len(found)]
@@ -112,11 +113,11 @@ class PrefixCache:
 
     def use(self, blocks: Sequence[int]) -> int:
         """Blocks of the cache got a holder; how many of them were idle."""
-        found = [block for block in blocks if block in self._idle]
-        for block in found:
-            del self._idle[block]
-        self._busy += len(found)
-        return len(found)
+        idle, before = self._idle, len(self._idle)
+        for block in blocks:
+            idle.pop(block, None)
+        self._busy += before - len(idle)
+        return before - len(idle)
 
     def rest(self, blocks: Sequence[int]) -> None:
         """Blocks of the cache lost their last other holder, in the order of a table: the deepest will go first."""
@@ -179,7 +180,17 @@ class PrefixCache:
 
     def _follow(self, keys: Sequence[int], parent: int) -> list[int]:
         """The chain of blocks with these keys, each after the node before; their tokens are still to be compared."""
-        first, parents, nodes, found = self._first, self._parent, self._node, []
+        found = [block for block in map(self._first.get, keys) if block is not None]
+        if len(found) == len(keys) > 1:
+            pick = itemgetter(*found)
+            nodes = pick(self._node)
+            if pick(self._parent) == (parent, *nodes[:-1]):
+                return found  # as nearly always where all keys are known: found without a loop
+        return self._follow_slowly(keys, parent)
+
+    def _follow_slowly(self, keys: Sequence[int], parent: int) -> list[int]:
+        first, parents, nodes = self._first, self._parent, self._node
+        found: list[int] = []
         for key in keys:
             block = first.get(key, _NONE)
             while block != _NONE and parents[block] != parent:

@@ -31,6 +31,14 @@ class Rooms:
         # where no block straddles, an empty row has room, and is one of those with fill 0
         self.empty: dict[int, None] = {} if self._straddles else self.by_fill[0]
 
+    def fill(self, row: int) -> int:
+        """Live blocks that touch a row."""
+        return self.fills[row]
+
+    def room(self, row: int) -> list[int]:
+        """The blocks that start in a row and can be taken."""
+        return list(self.rooms[row])
+
     # -- blocks -------------------------------------------------------------------------------------------------
 
     def take(self, blocks: int) -> list[int]:
@@ -65,6 +73,8 @@ class Rooms:
 
     def put(self, dead: list[int]) -> list[int]:
         """Put blocks that came free into the rooms of their rows; return the rows that came empty."""
+        if len(dead) == 1 and not self._straddles:
+            return self._put_one(dead[0])
         stride, chunk = self._stride, self._chunk
         by_fill, rooms, fills = self.by_fill, self.rooms, self.fills
         emptied: list[int] = []
@@ -133,6 +143,40 @@ class Rooms:
             room.clear()
             del self.by_fill[0][row]
         self.empty.pop(row, None)
+
+    # -- one block: what a decode step asks for, without loops -------------------------------------------------
+
+    def take_one(self) -> int:
+        """As ``take`` of one."""
+        if self._straddles:
+            return self.take(1)[0]
+        by_fill, top = self.by_fill, self.top
+        while not by_fill[top]:
+            top -= 1
+        row, _ = by_fill[top].popitem()
+        room = self.rooms[row]
+        block = room.pop()
+        self.fills[row] = top + 1
+        if room:
+            top += 1
+            by_fill[top][row] = None
+        self.top = top
+        self.available -= 1
+        return block
+
+    def _put_one(self, block: int) -> list[int]:
+        row = block * self._stride // self._chunk
+        room, fill = self.rooms[row], self.fills[row]
+        if room:
+            del self.by_fill[fill][row]
+        room.append(block)
+        fill -= 1
+        self.fills[row] = fill
+        self.by_fill[fill][row] = None
+        if fill > self.top:
+            self.top = fill
+        self.available += 1
+        return [] if fill else [row]
 
     # -- steps --------------------------------------------------------------------------------------------------
 
