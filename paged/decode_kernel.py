@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
 
-from kernels_cu import LaunchError, PagedKV, Scoring, launch, net, plan_decode
+from kernels_cu import DecodePlan, LaunchError, PagedKV, Scoring, launch, net, plan_decode
 from kernels_cu.launches.decode_build import decode_build
 
 from .pool import KVPool
@@ -15,6 +16,7 @@ CHOICES = ("simple", "fast")
 CPU = "host"
 """The architecture on which neither is fast."""
 _MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+_last_plans: weakref.WeakKeyDictionary[KVPool, tuple[object, DecodePlan]] = weakref.WeakKeyDictionary()
 
 
 def choose_kernel(pool: KVPool, kv: PagedKV, query: Any, asked: str | None) -> str:
@@ -48,15 +50,12 @@ def decode_fast(
     pool: KVPool, kv: PagedKV, query: Any, tables: Any, lengths: Any, out: Any, scale: float | None, stream: int
 ) -> None:
     """Launch paged_decode over ``lengths`` (on the host), with a plan for all multiprocessors of the pool's device."""
-    device = pool.device
-    build = decode_build(kv.dtype, kv.head_dim, kv.layout, device.arch)
-    shares = device.driver.device_attribute(device.ordinal, _MULTIPROCESSORS) * build.thread_blocks
-    plan = plan_decode(lengths, query.shape[1], kv.kv_heads, shares=shares)
+    plan = _plan(pool, kv, query, lengths, stream)
     partials = (plan.partials, plan.heads)
     launch.paged_decode(
-        device,
+        pool.device,
         kv,
-        plan.on(lambda array: np.asarray(array, like=query)),
+        plan,
         query,
         tables,
         np.asarray(lengths, like=query),
@@ -66,6 +65,22 @@ def decode_fast(
         scoring=Scoring(scale=scale),
         stream=stream,
     )
+
+
+def _plan(pool: KVPool, kv: PagedKV, query: Any, lengths: Any, stream: int) -> DecodePlan:
+    """The plan for these lengths where the kernels run: the last one of the pool, where the layers of a step share it.
+
+    One for each stream: what was copied in the order of one is not there for another.
+    """
+    device = pool.device
+    build = decode_build(kv.dtype, kv.head_dim, kv.layout, device.arch)
+    shares = device.driver.device_attribute(device.ordinal, _MULTIPROCESSORS) * build.thread_blocks
+    key = (lengths.tobytes(), query.shape[1], kv.kv_heads, shares, stream)
+    last = _last_plans.get(pool)
+    if last is None or last[0] != key:
+        made = plan_decode(lengths, query.shape[1], kv.kv_heads, shares=shares)
+        last = _last_plans[pool] = key, made.on(lambda array: np.asarray(array, like=query))
+    return last[1]
 
 
 def _has_fast_kernel(kv: PagedKV, query: Any, arch: str) -> bool:

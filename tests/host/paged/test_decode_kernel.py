@@ -89,6 +89,25 @@ def test_on_the_host_driver_the_simple_kernel_is_the_default(device, counted):
     assert counted == {"paged_decode": 0, "paged_attention_simple": 1}
 
 
+def test_the_layers_of_a_step_share_a_plan(device, monkeypatch):
+    plans = []
+    plan = decode_kernel.plan_decode
+    monkeypatch.setattr(
+        decode_kernel, "plan_decode", lambda *which, **how: plans.append(plan(*which, **how)) or plans[-1]
+    )
+    with _filled(device) as found:
+        for layer in (0, 1, 1):
+            attention.decode(found.pool, layer, found.query, found.sequences, kernel="fast")
+        assert len(plans) == 1
+        found.sequences[0].append(1)
+        attention.append(
+            found.pool, 1, *np.zeros((2, 1, 2, 64), np.float16), np.array(found.sequences[0].table) * 16 + 1
+        )
+        longer = _decode(found, kernel="fast")
+        assert len(plans) == 2
+        assert np.abs(longer - _decode(found, kernel="simple")).max() <= 0.01
+
+
 @pytest.mark.parametrize("streams", ["deferred"])
 def test_what_the_fast_kernel_needs_lives_until_it_has_run(streams):
     with vmm.Device(driver=vmm.HostDriver(memory="64 MiB", streams=streams)) as device, _filled(device) as found:
