@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from ..arrays import ArrayView
+from ..arrays import Array, ArrayView, optional_view
 from ..errors import LaunchError
-from ..paged_kv import PagedKV
+from ..paged_kv import VECTOR_BYTES, PagedKV
 from ..parameters import Argument
 from ..plan import DecodePlan
 
@@ -50,7 +50,16 @@ def scale_log2(scale: float | None, head_dim: int) -> float:
     return factor * math.log2(math.e)
 
 
-def check_partials(plan: DecodePlan, rows: int) -> None:
-    """Raise LaunchError unless there is a row for each partial result of the plan."""
+def partial_views(
+    plan: DecodePlan, partial_out: Array | None, partial_lse: Array | None, head_dim: int, arch: str
+) -> tuple[ArrayView, ArrayView]:
+    """The partial results of a plan, checked: there is a row for each of them, at multiples of 16 bytes."""
+    shape = (None, plan.heads)
+    out = optional_view("partial_out", partial_out, arch, "float32", (*shape, head_dim), writable=True, packed=True)
+    lse = optional_view("partial_lse", partial_lse, arch, "float32", shape, writable=True, packed=True)
+    rows = min(out.shape[0], lse.shape[0])
     if rows < plan.partials:
         raise LaunchError(f"partial_out has {rows} rows, the plan has {plan.partials} partial results; allocate more")
+    if out.address % VECTOR_BYTES:
+        raise LaunchError(f"partial_out begins at {out.address:#x}, not at a multiple of {VECTOR_BYTES}; copy it")
+    return out, lse

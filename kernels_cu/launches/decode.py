@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..arrays import Array, ArrayView, dtype_of, optional_view, view
@@ -12,7 +14,7 @@ from ..parameters import Argument
 from ..plan import DecodePlan
 from ..scoring import Scoring
 from ..target import Target
-from .arguments import HALVES, WARP, addresses, check_partials, pool_arguments, row_strides
+from .arguments import HALVES, WARP, addresses, partial_views, pool_arguments, row_strides
 from .decode_build import WARPS, decode_build, decode_constants
 from .merge import decode_merge
 
@@ -50,8 +52,9 @@ def paged_decode(
             f"the longest sequence has {plan.longest} tokens, but block_tables has room for "
             f"{tables.shape[1]} blocks of {kv.block_size}"
         )
-    arrays = DecodeArrays(target, kv, plan, query, lengths, out, lse, partial_out, partial_lse, scoring or Scoring())
-    arrays.launch("paged_decode", tables, block_tables, {"BLOCK_SIZE": kv.block_size}, stream)
+    arrays = _Arrays(query, lengths, out, lse, partial_out, partial_lse)
+    options, walk = {"BLOCK_SIZE": kv.block_size}, (tables, block_tables)
+    _launch(target, "paged_decode", kv, plan, arrays, walk, options, scoring or Scoring(), stream)
 
 
 def contiguous_decode(
@@ -76,83 +79,86 @@ def contiguous_decode(
     stride and block size mean nothing here. Everything else, and what is raised, is as in paged_decode.
     """
     places = view("starts", starts, target.arch, "int64", (plan.sequences,))
-    arrays = DecodeArrays(target, kv, plan, query, lengths, out, lse, partial_out, partial_lse, scoring or Scoring())
-    arrays.launch("contiguous_decode", places, starts, {}, stream)
+    arrays = _Arrays(query, lengths, out, lse, partial_out, partial_lse)
+    _launch(target, "contiguous_decode", kv, plan, arrays, (places, starts), {}, scoring or Scoring(), stream)
 
 
-class DecodeArrays:
-    """The arguments that decode kernels share, checked, and their launch together with the merge."""
+@dataclass(frozen=True)
+class _Arrays:
+    """The arrays that decode kernels share, as they were given."""
 
-    def __init__(
-        self,
-        target: Target,
-        kv: PagedKV,
-        plan: DecodePlan,
-        query: Array,
-        lengths: Array,
-        out: Array,
-        lse: Array | None,
-        partial_out: Array | None,
-        partial_lse: Array | None,
-        scoring: Scoring,
-    ) -> None:
-        self._target, self._kv, self._plan, self._scoring = target, kv, plan, scoring
-        self._out, self._lse, self._partials = out, lse, (partial_out, partial_lse)
-        arch, rows, heads = target.arch, plan.sequences, plan.query_heads
-        self._dtype = dtype_of("query", query, HALVES if kv.dtype in NARROW else (kv.dtype,))
-        if plan.kv_heads != kv.kv_heads:
-            raise LaunchError(f"the plan is made for {plan.kv_heads} KV heads, the pool has {kv.kv_heads}")
-        queries = view("query", query, arch, self._dtype, (rows, heads, kv.head_dim))
-        outs = view("out", out, arch, self._dtype, (rows, heads, kv.head_dim), writable=True)
-        lses = optional_view("lse", lse, arch, "float32", (rows, heads), writable=True)
-        counts = view("lengths", lengths, arch, "int32", (rows,))
-        segments = view("segments", plan.segments, arch, "int32", (None, 6))
-        starts = view("share_starts", plan.share_starts, arch, "int32", (plan.shares + 1,))
-        partials = self._partial_views(partial_out, partial_lse)
-        self._first = (np.int32(heads // kv.kv_heads), *addresses(outs, lses, *partials, queries))
-        self._lists = addresses(counts, segments, starts)
-        self._strides = (outs, queries, lses)
-        self._keepalive = (query, lengths, out, lse, partial_out, partial_lse, plan, *scoring.arrays())
+    query: Array
+    lengths: Array
+    out: Array
+    lse: Array | None
+    partial_out: Array | None
+    partial_lse: Array | None
 
-    def launch(self, kernel: str, walk: ArrayView, walked: Array, options: dict[str, int], stream: int) -> None:
-        """Launch ``kernel``, which finds a sequence's tokens by a row of ``walk``, and the merge if there is one."""
-        kv, plan, target = self._kv, self._plan, self._target
-        build = decode_build(kv.dtype, kv.head_dim, kv.layout, target.arch)
-        flags = {**options, **self._scoring.flags(), "WINDOW": int(plan.window is not None)}
-        outs, queries, lses = self._strides
-        arguments: tuple[Argument, ...] = (
-            *pool_arguments(kv),
-            *self._first,
-            *addresses(walk),
-            *self._lists,
-            *row_strides(outs, queries, walk, lses),
-            *self._scoring.arguments(kv, plan.query_heads, target.arch),
-        )
-        launch_checked(
-            target,
-            kernel,
-            decode_constants(kv.dtype, self._dtype, kv.head_dim, plan.heads, build, flags),
-            (plan.shares, 1, 1),
-            (WARP * WARPS, 1, 1),
-            arguments,
-            stream=stream,
-            keepalive=(*self._keepalive, walked),
-            shared_bytes=build.shared_bytes,
-        )
-        if plan.merges:
-            sinks = self._scoring.sinks
-            decode_merge(target, plan, *self._partials, self._out, lse=self._lse, sinks=sinks, stream=stream)
+    def dtype(self, kv: PagedKV) -> str:
+        """The type of query and out."""
+        return dtype_of("query", self.query, HALVES if kv.dtype in NARROW else (kv.dtype,))
 
-    def _partial_views(self, out: Array | None, lse: Array | None) -> tuple[ArrayView, ArrayView]:
-        plan, arch = self._plan, self._target.arch
-        if plan.partials and (out is None or lse is None):
+    def partial_views(self, plan: DecodePlan, head_dim: int, arch: str) -> tuple[ArrayView, ArrayView]:
+        """Where parts of cut items go; NULL for a plan that cuts none."""
+        if plan.partials and (self.partial_out is None or self.partial_lse is None):
+            shapes = [list(shape) for shape in plan.partial_shapes(head_dim)]
             raise LaunchError(
-                f"the plan has {plan.partials} partial results; pass partial_out float32 "
-                f"[{plan.partials}, {plan.heads}, {self._kv.head_dim}] and partial_lse [{plan.partials}, {plan.heads}]"
+                f"the plan has {plan.partials} partial results; pass partial_out float32 {shapes[0]} "
+                f"and partial_lse {shapes[1]}"
             )
-        outs = optional_view(
-            "partial_out", out, arch, "float32", (None, plan.heads, self._kv.head_dim), writable=True, packed=True
+        return partial_views(plan, self.partial_out, self.partial_lse, head_dim, arch)
+
+
+def _launch(
+    target: Target,
+    kernel: str,
+    kv: PagedKV,
+    plan: DecodePlan,
+    arrays: _Arrays,
+    walk: tuple[ArrayView, Array],
+    options: dict[str, int],
+    scoring: Scoring,
+    stream: int,
+) -> None:
+    """Launch ``kernel``, which finds a sequence's tokens by a row of ``walk``, and the merge if there is one."""
+    if plan.kv_heads != kv.kv_heads:
+        raise LaunchError(f"the plan is made for {plan.kv_heads} KV heads, the pool has {kv.kv_heads}")
+    arch, dtype, rows = target.arch, arrays.dtype(kv), (plan.sequences, plan.query_heads)
+    queries = view("query", arrays.query, arch, dtype, (*rows, kv.head_dim))
+    outs = view("out", arrays.out, arch, dtype, (*rows, kv.head_dim), writable=True)
+    lses = optional_view("lse", arrays.lse, arch, "float32", rows, writable=True)
+    partials = arrays.partial_views(plan, kv.head_dim, arch)
+    counts = view("lengths", arrays.lengths, arch, "int32", rows[:1])
+    segments = view("segments", plan.segments, arch, "int32", (None, 6))
+    starts = view("share_starts", plan.share_starts, arch, "int32", (plan.shares + 1,))
+    arguments: tuple[Argument, ...] = (
+        *pool_arguments(kv),
+        np.int32(plan.query_heads // plan.kv_heads),
+        *addresses(outs, lses, *partials, queries, walk[0], counts, segments, starts),
+        *row_strides(outs, queries, walk[0], lses),
+        *scoring.arguments(kv, plan.query_heads, arch),
+    )
+    build = decode_build(kv.dtype, kv.head_dim, kv.layout, arch)
+    flags = {**options, **scoring.flags(), "WINDOW": int(plan.window is not None)}
+    launch_checked(
+        target,
+        kernel,
+        decode_constants(kv.dtype, dtype, kv.head_dim, plan.heads, build, flags),
+        (plan.shares, 1, 1),
+        (WARP * WARPS, 1, 1),
+        arguments,
+        stream=stream,
+        keepalive=(arrays, walk[1], plan, *scoring.arrays()),
+        shared_bytes=build.shared_bytes,
+    )
+    if plan.merges:
+        decode_merge(
+            target,
+            plan,
+            arrays.partial_out,
+            arrays.partial_lse,
+            arrays.out,
+            lse=arrays.lse,
+            sinks=scoring.sinks,
+            stream=stream,
         )
-        lses = optional_view("partial_lse", lse, arch, "float32", (None, plan.heads), writable=True, packed=True)
-        check_partials(plan, min(outs.shape[0], lses.shape[0]))
-        return outs, lses

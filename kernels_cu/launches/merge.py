@@ -6,11 +6,9 @@ import numpy as np
 
 from ..arrays import Array, dtype_of, optional_view, view
 from ..checked_launch import launch_checked
-from ..errors import LaunchError
-from ..paged_kv import VECTOR_BYTES
 from ..plan import DecodePlan
 from ..target import Target
-from .arguments import FLOATS, WARP, addresses, check_partials, row_strides
+from .arguments import FLOATS, WARP, addresses, partial_views, row_strides
 
 MERGE_WARPS = 4
 """Of a thread block, in both kernels."""
@@ -60,8 +58,8 @@ def merge_states(
 def decode_merge(
     target: Target,
     plan: DecodePlan,
-    partial_out: Array,
-    partial_lse: Array,
+    partial_out: Array | None,
+    partial_lse: Array | None,
     out: Array,
     *,
     lse: Array | None = None,
@@ -80,13 +78,9 @@ def decode_merge(
     sequences, query_heads = plan.sequences, plan.query_heads
     outs = view("out", out, target.arch, dtype, (sequences, query_heads, None), writable=True)
     head_dim = outs.shape[2]
-    partials = view("partial_out", partial_out, target.arch, "float32", (None, plan.heads, head_dim), packed=True)
-    sums = view("partial_lse", partial_lse, target.arch, "float32", (partials.shape[0], plan.heads), packed=True)
+    partials, sums = partial_views(plan, partial_out, partial_lse, head_dim, target.arch)
     rows = view("merge_rows", plan.merge_rows, target.arch, "int32", (plan.merges, 2))
     starts = view("merge_starts", plan.merge_starts, target.arch, "int32", (plan.merges + 1,))
-    check_partials(plan, partials.shape[0])
-    if partials.address % VECTOR_BYTES:
-        raise LaunchError(f"partial_out begins at {partials.address:#x}, not at a multiple of {VECTOR_BYTES}; copy it")
     lses = optional_view("lse", lse, target.arch, "float32", (sequences, query_heads), writable=True)
     arguments = (
         *addresses(outs, lses, partials, sums, rows, starts),
