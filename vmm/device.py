@@ -209,14 +209,14 @@ class Device:
     def _keep(self, stream: int, event: int, keepalive: object) -> None:
         """Keep something alive until the work now in ``stream`` is done; without its event, until all work is.
 
-        The work is queued: only a fault is raised, for any other error would say that it was not.
+        The work is queued: only what loses the context is raised, for any other error would say that it was not.
         """
         turn = self.next_turn()
         try:
             self.driver.event_record_again(event, stream)
         except VmmError as error:
             self._in_flight.append((0, turn, keepalive))
-            if isinstance(error, DriverError) and error.code == ILLEGAL_ADDRESS:
+            if isinstance(error, DriverError) and error.code >= ILLEGAL_ADDRESS:
                 raise
             return
         self._in_flight.append((event, turn, keepalive))
