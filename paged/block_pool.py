@@ -153,6 +153,10 @@ class BlockPool:
         nothing has changed then.
         """
         listed = blocks if type(blocks) is list else [operator.index(block) for block in blocks]
+        if len(listed) == 1 and self._is_held_once(listed[0]):
+            self._counts[listed[0]] = 0
+            self.used -= 1
+            return self._rooms.put_one(listed[0])
         return self._rooms.put(self._drop(listed))
 
     def hold(self, blocks: Iterable[int]) -> None:
@@ -231,6 +235,9 @@ class BlockPool:
         for block in taken:
             counts[block] = 1
         return taken
+
+    def _is_held_once(self, block: object) -> bool:
+        return type(block) is int and 0 <= block < len(self._counts) and self._counts[block] == 1
 
     def _drop(self, blocks: list[int]) -> list[int]:
         """Lower the counts, all or none, and return the blocks that came free."""

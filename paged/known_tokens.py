@@ -10,7 +10,7 @@ from .chain_hash import Tokens
 
 
 class KnownTokens:
-    """``ids`` of the first ``count`` tokens; ``keys`` of the first blocks; ``stored`` blocks are in the cache.
+    """``ids`` of the first ``count`` tokens; ``keys`` of the first whole blocks; ``stored`` blocks are in the cache.
 
     ``salt`` tells tenants apart. Tokens that are appended by their number only, and were not known before, end what is
     known: no later block can be told from another.
@@ -30,7 +30,7 @@ class KnownTokens:
         """int32 [count]."""
         return self._ids[: self.count]
 
-    def put(self, start: int, ids: Tokens) -> None:
+    def put(self, start: int, ids: Tokens, block_size: int) -> None:
         """Tokens ``start`` and on are ``ids``; after a gap they are of no use. What was known otherwise is dropped."""
         stop = start + len(ids)
         if start > self.count:
@@ -41,7 +41,9 @@ class KnownTokens:
             self._ids = longer
         same = stop <= self.count and bool((self._ids[start:stop] == ids).all())
         self._ids[start:stop] = ids
-        self.count = self.count if same else stop
+        if not same:
+            self.count = stop
+            del self.keys[start // block_size :]
 
     def copy(self) -> KnownTokens:
         """The same for a fork."""

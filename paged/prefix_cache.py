@@ -45,7 +45,7 @@ class PrefixCache:
         self._node = [_NONE] * blocks  # _NONE: the block is not in the cache
         self._parent = [_NONE] * blocks
         self._tokens = np.zeros((blocks, block_size), np.int32)
-        self._nodes = itertools.count()
+        self._nodes = 0  # how many there were
         self._roots: dict[int, int] = {}
         self._idle: dict[int, None] = {}  # the least recently used first
         self._busy = 0  # blocks of the cache that somebody else holds too
@@ -73,16 +73,17 @@ class PrefixCache:
         return found
 
     def match(self, tokens: Tokens, salt: int) -> tuple[list[int], list[int]]:
-        """The blocks that hold the longest known prefix of ``tokens``, and their keys.
+        """The blocks that hold the longest known prefix of ``tokens``, and the keys of all its whole blocks.
 
         At least one token is left over, for a prompt needs one to be computed. Nothing changes but the counters.
         """
         most = max(0, len(tokens) - 1) // self.block_size
         self.counters.asked += len(tokens)
+        every = self.keys(tokens, salt)
         parent = self._roots.get(salt)
-        if parent is None or not most:
-            return [], []
-        keys = self.keys(tokens[: most * self.block_size], salt)
+        if parent is None:
+            return [], every
+        keys = every[:most]
         found = self._follow(keys, parent)
         rows = tokens[: len(found) * self.block_size].reshape(-1, self.block_size)
         same = self._tokens[found] == rows
@@ -90,7 +91,7 @@ class PrefixCache:
             del found[int(np.argmin(same.all(axis=1))) :]
             self._follow_exactly(found, keys, tokens, parent)
         self.counters.hit += len(found) * self.block_size
-        return found, keys[: len(found)]
+        return found, every
 
     def store(self, tokens: Tokens, keys: Sequence[int], salt: int, blocks: Sequence[int], known: int) -> None:
         """Take in ``blocks[known:]``, whose bytes are those of ``tokens`` after all before; the first ``known`` are in.
@@ -101,13 +102,10 @@ class PrefixCache:
         rows = tokens[known * self.block_size : len(blocks) * self.block_size].reshape(-1, self.block_size)
         self._tokens[new] = rows
         parent = self._node[blocks[known - 1]] if known else self._root(salt)
-        first, after, nodes, parents, key_of = self._first, self._next, self._node, self._parent, self._key
-        for place, (block, key) in enumerate(zip(new, keys[known:], strict=True)):
-            other = first.get(key, _NONE)
-            equal = _NONE if other == _NONE else self._find(key, parent, rows[place])
-            after[block], first[key] = other, block
-            key_of[block], parents[block] = key, parent
-            nodes[block] = parent = next(self._nodes) if equal == _NONE else nodes[equal]
+        fresh = keys[known:]
+        if not self._insert_new(new, fresh, parent):
+            for block, key, row in zip(new, fresh, rows, strict=True):
+                parent = self._insert(block, key, parent, row)
         self._busy += len(new)
         self.counters.stored += len(new)
 
@@ -175,7 +173,8 @@ class PrefixCache:
 
     def _root(self, salt: int) -> int:
         if salt not in self._roots:
-            self._roots[salt] = next(self._nodes)
+            self._roots[salt] = self._nodes
+            self._nodes += 1
         return self._roots[salt]
 
     def _follow(self, keys: Sequence[int], parent: int) -> list[int]:
@@ -218,6 +217,34 @@ class PrefixCache:
         while block != _NONE and not (self._parent[block] == parent and bool((self._tokens[block] == row).all())):
             block = self._next[block]
         return block
+
+    def _insert_new(self, blocks: Sequence[int], keys: Sequence[int], parent: int) -> bool:
+        """Take in blocks whose keys nobody has, as nearly always: each gets a node of its own. Else nothing changes."""
+        first, before = self._first, len(self._first)
+        if not first.keys().isdisjoint(keys):
+            return False
+        first.update(zip(keys, blocks, strict=True))
+        if len(first) != before + len(blocks):  # two of them are the same
+            for key in keys:
+                first.pop(key, None)
+            return False
+        nodes, parents, key_of, node = self._node, self._parent, self._key, self._nodes
+        for block, key in zip(blocks, keys, strict=True):
+            key_of[block], parents[block] = key, parent
+            nodes[block] = parent = node
+            node += 1
+        self._nodes = node
+        return True
+
+    def _insert(self, block: int, key: int, parent: int, row: Tokens) -> int:
+        """Take one block in, and return its node: that of an equal block if there is one."""
+        equal = self._find(key, parent, row)
+        self._next[block] = self._first.get(key, _NONE)
+        self._first[key] = block
+        self._key[block], self._parent[block] = key, parent
+        self._node[block] = node = self._nodes if equal == _NONE else self._node[equal]
+        self._nodes += equal == _NONE
+        return node
 
     def _remove(self, block: int) -> None:
         """Strike a block out of the chain of its key."""

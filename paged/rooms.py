@@ -73,8 +73,6 @@ class Rooms:
 
     def put(self, dead: list[int]) -> list[int]:
         """Put blocks that came free into the rooms of their rows; return the rows that came empty."""
-        if len(dead) == 1 and not self._straddles:
-            return self._put_one(dead[0])
         stride, chunk = self._stride, self._chunk
         by_fill, rooms, fills = self.by_fill, self.rooms, self.fills
         emptied: list[int] = []
@@ -164,7 +162,10 @@ class Rooms:
         self.available -= 1
         return block
 
-    def _put_one(self, block: int) -> list[int]:
+    def put_one(self, block: int) -> list[int]:
+        """As ``put`` of one."""
+        if self._straddles:
+            return self.put([block])
         row = block * self._stride // self._chunk
         room, fill = self.rooms[row], self.fills[row]
         if room:

@@ -69,7 +69,7 @@ class Sequence:
             self.table += self.pool.allocate(needed)
         start = self.length
         if ids is not None and self._known:
-            self._known.put(start, ids)
+            self._known.put(start, ids, self.pool.layout.block_size)
         self.length += tokens
         self.pool.tokens += tokens
         return slots_of(self.table, start, self.length, self.pool.layout.block_size)

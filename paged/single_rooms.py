@@ -70,6 +70,14 @@ class SingleRooms(Collection[int]):
         self.available -= 1
         return self._stack.pop()
 
+    def put_one(self, block: int) -> list[int]:
+        """As ``put`` of one."""
+        if self._gone:
+            return self.put([block])
+        self.available += 1
+        self._stack.append(block)
+        return [block]
+
     def put(self, dead: list[int]) -> list[int]:
         """Put blocks that came free back; return the rows that came empty."""
         self._enter(dead)

@@ -108,6 +108,17 @@ def test_tokens_that_are_given_by_their_number_end_what_is_known(pool):
     pool.check()
 
 
+def test_a_prompt_that_is_not_followed_is_known_by_what_was_appended(pool):
+    """The caller says one thing and appends another: only what was appended can be found."""
+    said, done = prompt((0, 6 * SIZE)), prompt((0, 2 * SIZE), (700, 4 * SIZE))
+    sequence = pool.sequence(said)
+    sequence.append(done)
+    sequence.free()
+    assert pool.sequence(np.append(said, 0)).length == 2 * SIZE
+    assert pool.sequence(np.append(done, 0)).length == 6 * SIZE
+    pool.check()
+
+
 def test_case_24_a_block_that_is_reused_loses_its_old_tokens(pool):
     """nano-vllm#163, kvcached#362: cache X in a block, free it, the block is reused for Y: X misses, Y hits."""
     x, y = prompt((0, 64 * SIZE)), prompt((5000, 64 * SIZE))
@@ -175,7 +186,7 @@ def test_case_27_with_one_key_for_everything_different_tokens_never_share():
     for ids in ([1, 2, 9, 9, 0], [5, 5, 3, 4, 0]):
         found, _ = cache.match(np.array(ids, np.int32), 0)
         assert len(found) == (1 if ids[:2] == [1, 2] else 0)
-    assert cache.match(np.array([1, 2, 3, 4, 0], np.int32), 1) == ([], [])
+    assert cache.match(np.array([1, 2, 3, 4, 0], np.int32), 1)[0] == []
 
 
 def test_the_same_block_after_another_prefix_is_another(pool):
