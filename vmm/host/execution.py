@@ -39,7 +39,8 @@ class Stream:
     @property
     def pending(self) -> Work | None:
         """The last work, if it has not run yet."""
-        return None if self.last is None or self.last.done else self.last
+        last = self.last  # another thread may run it meanwhile
+        return None if last is None or last.done else last
 
 
 class Context:
@@ -83,7 +84,7 @@ class Context:
         if stream is self.legacy:
             return [*self.pending(lambda other: other.blocking)]
         waited = (stream, self.legacy) if stream.blocking else (stream,)
-        return [found.pending for found in waited if found.pending is not None]
+        return [work for found in waited if (work := found.pending) is not None]
 
     def streams(self) -> list[Stream]:
         """All of its streams; those that were destroyed only while work is left in them."""
@@ -92,8 +93,9 @@ class Context:
     def pending(self, chosen: Callable[[Stream], bool] = lambda _stream: True) -> Iterator[Work]:
         """The last work of each stream that still has some."""
         for stream in self.streams():
-            if stream.pending is not None and chosen(stream):
-                yield stream.pending
+            work = stream.pending
+            if work is not None and chosen(stream):
+                yield work
 
     def renew(self) -> None:
         """Be as good as new: without a fault, and without work."""
@@ -136,4 +138,11 @@ class Event:
     @property
     def pending(self) -> Work | None:
         """The work before the event, if it has not run yet."""
-        return None if self.work is None or self.work.done else self.work
+        work = self.work  # another thread may run it meanwhile
+        return None if work is None or work.done else work
+
+    @property
+    def left(self) -> list[Work]:
+        """The same as a list, for those who run it."""
+        work = self.pending
+        return [] if work is None else [work]

@@ -69,7 +69,8 @@ class StreamCalls(WorkQueue):
         """The last work of a stream, or what the legacy stream would wait for."""
         if stream is stream.context.legacy:
             return stream.context.before(stream)
-        return [stream.pending] if stream.pending else []
+        work = stream.pending
+        return [] if work is None else [work]
 
     def cuCtxSynchronize(self) -> Result:
         """Wait for all work of the current context."""
@@ -88,8 +89,8 @@ class StreamCalls(WorkQueue):
             return (INVALID_HANDLE,)
         if number(Flags) & ~1:
             return INVALID
-        if event.pending is not None:
-            self._queue(stream, _nothing, after=event.pending)
+        for work in event.left:
+            self._queue(stream, _nothing, after=work)
         return OK
 
     def cuLaunchHostFunc(self, hStream: Any, fn: Any, userData: Any) -> Result:
@@ -155,9 +156,9 @@ class StreamCalls(WorkQueue):
             return (context,)
         if event is None:
             return (INVALID_HANDLE,)
-        if event.pending is not None:
+        for work in event.left:
             for stream in context.streams():
-                self._queue(stream, _nothing, after=event.pending)
+                self._queue(stream, _nothing, after=work)
         return OK
 
     def _context_named(self, handle: Any) -> Context | Any:
@@ -173,14 +174,14 @@ class StreamCalls(WorkQueue):
         event = self._reachable(hEvent)
         if not isinstance(event, Event):
             return (event,)
-        return self._ask(event.context, [event.pending] if event.pending else [])
+        return self._ask(event.context, event.left)
 
     def cuEventSynchronize(self, hEvent: Any) -> Result:
         """Wait for an event."""
         event = self._reachable(hEvent)
         if not isinstance(event, Event):
             return (event,)
-        return self._wait(event.context, [event.pending] if event.pending else [])
+        return self._wait(event.context, event.left)
 
     def _reachable(self, handle: Any) -> Event | Any:
         """The event of that handle, or the status that refuses it."""
