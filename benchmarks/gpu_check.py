@@ -100,17 +100,22 @@ def main() -> int:
         if progress.is_terminal:
             progress.print(f"{text:<100}"[:100], end="\r", highlight=False, markup=False)
 
-    measure(options, record, said)
+    stopped = False
+    try:
+        measure(options, record, said)
+    except KeyboardInterrupt:
+        stopped = True
+        console.print("stopped; this is what it found")
     if options.dry_run:
         console.print("a dry run on the host driver: the times mean nothing")
-    console.print(f"{record.device.get('name', 'no device')}, {record.data['seconds']} s", markup=False)
+    console.print(f"{record.device.get('name', 'no device')}, {record.data.get('seconds', '?')} s", markup=False)
     show(record, console)
     if record.path:
         console.print(f"results: {record.path}", markup=False, soft_wrap=True)
-    if not (options.dry_run or options.only or options.cases or record.failures() or record.data["skipped"]):
+    if not (stopped or options.dry_run or options.only or options.cases or record.failures() or record.data["skipped"]):
         name = record.device["name"]
         console.print(f"every check passed: {name!r} may stand in kernels_cu/proven.py", markup=False, soft_wrap=True)
-    return 1 if record.failures() else 0
+    return 1 if stopped or record.failures() else 0
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ class KVMemory:
         if needed > limit + 64 * MIB:
             raise TooLargeError(f"needs {needed / 1e9:.1f} GB of KV; {limit / 1e9:.1f} GB may be used")
         self._layout = _layout(case, self.layers)
-        self.pool = paged.KVPool(side.device, self._layout, blocks=blocks, prealloc=True)
+        supply = side.supply(self._layout.chunk)
+        self.pool = paged.KVPool(side.device, self._layout, blocks=blocks, prealloc=True, supply=supply)
         try:
             self.tables = self._tables(blocks)
             fill(side, self.pool.range, case.dtype)
@@ -132,7 +133,7 @@ class KVMemory:
 
 def _limit(side: Side) -> int:
     """Bytes of KV that a case may have: 16 GB, and no more than most of what is free."""
-    return int(min(MOST_KV_BYTES, 0.7 * side.device.memory_info().free))
+    return int(min(MOST_KV_BYTES, 0.7 * side.free))
 
 
 def _layout(case: Case, layers: int) -> paged.KVLayout:

@@ -43,6 +43,8 @@ class Side:
         self.xp: Any = np if dry else __import__("cupy")
         self.launched: list[int] = []  # the stream of each launch, for a dry capture
         self._stream = self._make_stream()
+        self._supply: vmm.ChunkSupply | None = None
+        self._undo.callback(self._close_supply)
 
     def close(self) -> None:
         """Give everything back."""
@@ -62,6 +64,25 @@ class Side:
     def l2_bytes(self) -> int:
         """Size of its L2 cache."""
         return self.device.driver.device_attribute(0, _L2_BYTES)
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    @property
+    def free(self) -> int:
+        """Bytes of physical memory that a range may have: free, or kept for the next one."""
+        return self.device.memory_info().free + (self._supply.cached if self._supply else 0)
+
+    def supply(self, chunk: int) -> vmm.ChunkSupply:
+        """Chunks of this size; they are kept from one case to the next, for making them takes longer than a case."""
+        if self._supply is None or self._supply.chunk_size != chunk:
+            self._close_supply()
+            self._supply = vmm.ChunkSupply(self.device, chunk, cache=self.device.total)
+        return self._supply
+
+    def _close_supply(self) -> None:
+        if self._supply is not None:
+            self._supply.close()
+            self._supply = None
 
     # -- the target of launches ----------------------------------------------------------------------------------
 

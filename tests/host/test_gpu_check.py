@@ -155,6 +155,34 @@ def test_a_launch_outside_the_captured_stream_is_noticed():
         side.close()
 
 
+def test_chunks_are_kept_from_one_case_to_the_next_and_hold_nothing_of_it():
+    from gpu.cases import vary
+    from gpu.kv_memory import KVMemory
+    from gpu.side import Side
+
+    side, case = Side(dry=True), vary(batch=2, context=40)
+    try:
+        for other in (case, vary(batch=2, context=40, layout="nhd"), vary(batch=2, context=40, chunk_mib=4)):
+            free = side.free
+            memory = KVMemory(side, other)
+            assert side.free < free
+            key, value = memory.rows(0, 1, 0, other.lengths[1])
+            assert np.isfinite(key.astype(np.float32)).all()
+            assert (key.astype(np.float32) != 0).mean() > 0.99
+            assert key.shape == value.shape == (other.lengths[1], 8, 128)
+            memory.close()
+            assert side.free == free
+            assert side.supply(other.chunk_mib << 20).cached > 0
+    finally:
+        side.close()
+
+
+def test_a_worker_whose_time_is_up_begins_nothing():
+    order = {"step": "copy", "items": ["copy 256 MiB"], "dry": True, "seconds": 0}
+    command = [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--worker", json.dumps(order)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+
+
 def test_a_worker_stops_at_an_item_that_fails(tmp_path):
     order = {"step": "decode", "items": ["no such case", "base"], "dry": True, "seconds": 60}
     command = [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--worker", json.dumps(order)]
