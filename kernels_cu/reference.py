@@ -1,4 +1,7 @@
-"""What every kernel means, in NumPy, with float64 inside. Clear before fast: tests and examples compare with it."""
+"""What append, gather and attention mean, in NumPy, with float64 inside. Clear before fast: tests compare with it.
+
+The modules reference_* have the rest: attention with all its options, what append does to values, merging, and blocks.
+"""
 
 from __future__ import annotations
 
