@@ -1,4 +1,8 @@
-"""What each call of the driver costs: microseconds of the host, and the set of costs that a replay reads."""
+"""What each call of the driver costs: microseconds of the host, and the set of costs that a replay reads.
+
+A call that queues work costs what it takes to queue it, and one that waits what it takes when there is nothing to wait
+for.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,11 @@ from functools import partial
 from typing import Any
 
 import vmm
+from vmm.driver import check
 
 from .bench import Bench
 
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 READWRITE = ((0, vmm.Access.READWRITE),)
 CHUNKS, RUN, ROUNDS = 512, 64, 64
 
@@ -28,6 +34,7 @@ def run(name: str, bench: Bench) -> dict[str, Any]:  # noqa: ARG001
     calls = _Calls()
     _reserve_and_free(side.device, calls, rounds)
     _single(side.device, calls, chunks)
+    _others(side.device, side.stream, calls, rounds)
     median = {call: statistics.median(found) for call, found in calls.microseconds.items()}
     high = {call: sorted(found)[len(found) * 9 // 10] for call, found in calls.microseconds.items()}
     return {
@@ -61,6 +68,13 @@ class _Calls:
         self.microseconds.setdefault(name, []).append((time.perf_counter() - start) * 1e6)
         return found
 
+    def driver(self, api: Any, name: str, *arguments: Any) -> Any:
+        """Time a call of the driver's, and give what it gave; one that this driver lacks has no cost."""
+        try:
+            return check(name, self.time(name, lambda: getattr(api, name)(*arguments)), *arguments)
+        except vmm.DriverMissingError:
+            return None
+
 
 def _reserve_and_free(device: vmm.Device, calls: _Calls, rounds: int) -> None:
     size, driver = 1 << 30, device.driver
@@ -84,6 +98,28 @@ def _single(device: vmm.Device, calls: _Calls, chunks: int) -> None:
     for handle in handles:
         calls.time("cuMemRelease", partial(driver.release, handle))
     driver.free(base, chunks * size)
+
+
+def _others(device: vmm.Device, stream: int, calls: _Calls, rounds: int) -> None:
+    """Contexts, events, and queueing a copy or a fill: what a range calls beside the calls for its memory."""
+    api, size = device.driver.api, device.granularity
+    with vmm.GrowableRange(device, 2 * size) as memory:
+        memory.grow(2 * size)
+        context = int(check("cuCtxGetCurrent", api.cuCtxGetCurrent()))
+        for _ in range(rounds):
+            event = int(calls.driver(api, "cuEventCreate", _NO_TIMING))
+            calls.driver(api, "cuCtxPushCurrent", context)
+            calls.driver(api, "cuCtxRecordEvent", context, event)
+            calls.driver(api, "cuCtxSynchronize")
+            calls.driver(api, "cuEventRecord", event, stream)
+            check("cuEventSynchronize", api.cuEventSynchronize(event))
+            calls.driver(api, "cuEventQuery", event)
+            calls.driver(api, "cuEventDestroy", event)
+            calls.driver(api, "cuMemcpyDtoDAsync", memory.base, memory.base + size, size, stream)
+            calls.driver(api, "cuMemsetD8Async", memory.base, 0, size, stream)
+            calls.driver(api, "cuMemGetInfo")
+            calls.driver(api, "cuCtxPopCurrent")
+            device.synchronize()
 
 
 def _over_a_run(device: vmm.Device, chunks: int) -> dict[str, float]:

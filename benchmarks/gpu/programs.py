@@ -26,8 +26,8 @@ def commands(driver: str) -> dict[str, list[str]]:
         "vmm demo": ["-m", "vmm", "demo", "--driver", driver],
         **{f"example {path.stem}": [str(path)] for path in examples},
         "conformance": [*pytest, str(ROOT / "tests" / "conformance"), "--driver", driver],
-        "vmm settle": ["-m", "vmm", "settle", "--driver", driver],
         "device tests": [*pytest, str(ROOT / "tests" / "device")],
+        "vmm settle": ["-m", "vmm", "settle", "--driver", driver],
     }
 
 

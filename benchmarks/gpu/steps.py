@@ -20,10 +20,10 @@ class Step:
 
 STEPS: dict[str, Step] = {
     "device": Step(about, 1, 60, "name, sizes, versions"),
-    "copy": Step(copy_speed, 3, 40, "copy bandwidth on memory of our own range"),
-    "programs": Step(programs, 30, programs.TIMEOUT_S + 15, "examples, demo, settle, conformance and device tests"),
-    "decode": Step(decode, 42, 40, "decode: every case checked and timed"),
-    "kernels": Step(kernels, 12, 40, "contiguous decode, append, gather, copies, prefill"),
+    "copy": Step(copy_speed, 2, 40, "copy bandwidth on memory of our own range"),
+    "programs": Step(programs, 42, programs.TIMEOUT_S + 15, "examples, demo, settle, conformance and device tests"),
+    "decode": Step(decode, 32, 40, "decode: every case checked and timed"),
+    "kernels": Step(kernels, 11, 40, "contiguous decode, append, gather, copies, prefill"),
     "costs": Step(costs, 2, 40, "driver calls, and the costs for a replay"),
     "rivals": Step(rivals, 10, 40, "torch and FlashInfer on the same shapes"),
 }

@@ -68,6 +68,8 @@ def test_a_dry_run_checks_one_item_of_each_kind(tmp_path):
     costs = driver_costs(str(path.with_suffix(".costs.json")))
     assert "software device" in costs.source
     assert not costs.missing(dict.fromkeys(driver_costs("vattention").microseconds, 1))
+    replay = [sys.executable, "-m", "paged", "replay", "--limit", "20", "--driver-costs", costs.name]
+    assert "no cost published" not in subprocess.run(replay, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.exhaustive
