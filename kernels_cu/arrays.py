@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ Array = Any
 """A numpy.ndarray on the CPU, a cupy.ndarray on a GPU."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ArrayView:
     """Address, shape, and strides in elements of an array that has passed the checks."""
 
@@ -69,12 +70,13 @@ def view(
     if not _fits(array.shape, shape):
         wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise LaunchError(f"{name} must have shape [{wanted}], not {list(array.shape)}")
-    checked = ArrayView(_address(array), array.shape, _strides(name, array))
+    strides = _packed(array.shape) if array.flags.c_contiguous else _strides(name, array)
+    checked = ArrayView(_address(array), array.shape, strides)
     if checked.address % array.itemsize:
         raise LaunchError(f"{name} begins at {checked.address:#x}, not at a multiple of {array.itemsize}; copy it")
     if writable:
         _check_writable(name, array, checked)
-    if packed and array.shape[0] > 1 and checked.row_stride != int(np.prod(array.shape[1:])):
+    if packed and array.shape[0] > 1 and checked.row_stride != math.prod(array.shape[1:]):
         raise LaunchError(f"{name} must be packed, but its rows lie {checked.row_stride} elements apart; copy it")
     return checked
 
@@ -101,9 +103,20 @@ def _check_device(name: str, array: Array, arch: str) -> None:
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    if shape == wanted:  # most often, and quickly seen
+        return True
     if len(shape) != len(wanted):
         return False
     return all(want is None or have == want for have, want in zip(shape, wanted, strict=True))
+
+
+def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of an array whose elements lie side by side."""
+    strides, packed = [0] * len(shape), 1
+    for axis in range(len(shape) - 1, -1, -1):
+        strides[axis] = packed
+        packed *= shape[axis]
+    return tuple(strides)
 
 
 def _address(array: Array) -> int:
@@ -133,6 +146,6 @@ def _strides(name: str, array: Array) -> tuple[int, ...]:
 def _check_writable(name: str, array: Array, checked: ArrayView) -> None:
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         raise LaunchError(f"{name} is read-only; pass an array that may be written")
-    row = int(np.prod(array.shape[1:]))
+    row = math.prod(array.shape[1:])
     if array.shape[0] > 1 and abs(checked.row_stride) < row:
         raise LaunchError(f"{name} has rows of {row} elements that overlap: they lie {checked.row_stride} apart")

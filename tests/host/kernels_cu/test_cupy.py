@@ -79,7 +79,7 @@ class DeviceArray:
     def __init__(self, address, array):
         self.data = SimpleNamespace(ptr=address)
         self.dtype, self.shape, self.strides = array.dtype, array.shape, array.strides
-        self.itemsize, self.ndim, self.size = array.itemsize, array.ndim, array.size
+        self.itemsize, self.ndim, self.size, self.flags = array.itemsize, array.ndim, array.size, array.flags
 
 
 @pytest.fixture
