@@ -14,6 +14,14 @@ INLINE = re.findall(r"`(python -m (?:vmm|paged|kernels_cu) [^`]+|pagewalk [^`]+)
 COMMANDS = sorted({command for command in [*FENCED, *INLINE] if "pip install" not in command})
 
 
+LONG = {"python -m kernels_cu report", "python -m paged replay", "python -m paged replay --plot growth.png"}
+"""Ten seconds and more each."""
+
+
+def marked(command):
+    return pytest.param(command, marks=pytest.mark.exhaustive) if command in LONG else command
+
+
 def run(command, cwd):
     """Run a command line as a reader would, with this interpreter for its python."""
     line = re.sub(r"^python\b", sys.executable, command)
@@ -28,10 +36,11 @@ def folder(tmp_path):
 
 def test_there_are_commands():
     assert len(COMMANDS) >= 5
+    assert set(COMMANDS) >= LONG
     assert sum("pip install" in command for command in FENCED) == 2
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", map(marked, COMMANDS))
 def test_a_command_of_the_readme_runs(command, folder):
     done = run(command, folder)
     assert done.returncode == 0, done.stderr
