@@ -40,7 +40,7 @@ def test_there_are_commands():
     assert sum("pip install" in command for command in FENCED) == 2
 
 
-@pytest.mark.parametrize("command", map(marked, COMMANDS))
+@pytest.mark.parametrize("command", [marked(command) for command in COMMANDS])
 def test_a_command_of_the_readme_runs(command, folder):
     done = run(command, folder)
     assert done.returncode == 0, done.stderr
