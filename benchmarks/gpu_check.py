@@ -79,7 +79,8 @@ def measure(options: argparse.Namespace, record: Record, said: Any) -> None:
             record.path = RESULTS / file_name(record.device.get("name", "unknown device"))
     record.data["seconds"] = round(time.monotonic() - started, 1)
     record.data["copy_bytes_a_second"] = best = copy_bandwidth(record)
-    record.data["goals"] = {outcome.goal.name: outcome.row() for outcome in outcomes(record, best)}
+    if not options.dry_run:
+        record.data["goals"] = {outcome.goal.name: outcome.row() for outcome in outcomes(record, best)}
     record.save()
 
 
