@@ -43,6 +43,7 @@ class BlockPool:
         self.committed = CommittedRows(rows)
         self.used = 0
         self.shared = 0
+        self._lowered = False  # whether a limit was set that may not be reached yet
         self._counts = [0] * rows.blocks
         single = rows.block_stride == rows.chunk
         self._rooms = SingleRooms(rows, self._counts, self.committed) if single else Rooms(rows)
@@ -51,8 +52,13 @@ class BlockPool:
 
     @property
     def available(self) -> int:
-        """Free blocks that need no new row."""
-        return self._rooms.available
+        """Free blocks that need no new row; none while more rows are committed than a lowered limit allows."""
+        return 0 if self.over else self._rooms.available
+
+    @property
+    def over(self) -> int:
+        """How many committed rows there are beyond ``max_rows``, which was lowered meanwhile."""
+        return max(0, self.committed.count - self.max_rows) if self._lowered else 0
 
     @property
     def empty(self) -> Collection[int]:
@@ -114,6 +120,11 @@ class BlockPool:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
+    def limit(self, max_rows: int) -> None:
+        """Bound the committed rows anew. Where more are, nothing more is given out until they have gone."""
+        self.max_rows = min(max_rows, self.rows.count)
+        self._lowered = self.committed.count > self.max_rows
+
     def take(self, choice: Choice) -> list[int]:
         """Take the blocks of a choice, its rows being committed now: their ids, each with a count of 1."""
         if choice.rows:
@@ -125,12 +136,12 @@ class BlockPool:
     def allocate(self, blocks: int, rows: int | None = None) -> list[int]:
         """``take`` what ``choose`` finds: for use without physical memory behind the ids."""
         rooms = self._rooms
-        if blocks == 1 and rooms.available:
+        if blocks == 1 and rooms.available and not self._lowered:
             block = rooms.take_one()
             self._counts[block] = 1
             self.used += 1
             return [block]
-        if 0 <= blocks <= rooms.available:
+        if 0 <= blocks <= self.available:
             return self._pop(blocks)
         return self.take(self.choose(blocks, rows))
 
@@ -210,6 +221,7 @@ class BlockPool:
         for row in leaving:
             self._rooms.shut(row, self.committed)
             self.committed.remove((row,))
+        self._lowered = self._lowered and self.committed.count > self.max_rows
 
     def check(self) -> None:
         """Prove the invariants; an AssertionError here is a bug of ours."""

@@ -222,9 +222,9 @@ class KVPool:
         self.check_usable()
         if len(set(blocks)) != len(blocks):
             raise StateError(f"{list(blocks)} names a block twice; claim each once and fork it to share it")
-        held = next((block for block in blocks if self.count(block)), None)
+        held = next((block for block in blocks if self.block_pool.count(block)), None)
         if held is not None:
-            raise StateError(f"block {held} is held already; fork it to share it")
+            raise StateError(f"block {held} is held already, by somebody or the prefix cache; fork it to share it")
         rows = {row for block in blocks for row in self.block_pool.rows.of(block)}
         new = sorted(row for row in rows if row not in self.block_pool.committed)
         self.block_pool.check_limit(len(new), self._new_rows())
@@ -248,7 +248,7 @@ class KVPool:
         """
         emptied = self.block_pool.free(blocks)
         self._work.note((row for block in blocks for row in self.block_pool.rows.of(block)), after)
-        surplus = len(self.block_pool.empty) - self.reserve_rows
+        surplus = max(len(self.block_pool.empty) - self.reserve_rows, min(self.block_pool.over, len(emptied)))
         if emptied and surplus > 0 and not self.prealloc:
             with Finishing() as rest, contextlib.ExitStack() as undo:
                 undo.callback(self.block_pool.hold, blocks)
@@ -271,6 +271,28 @@ class KVPool:
         if rows:
             self.decommit(rows, after)
         return len(rows) * self.layout.row_bytes
+
+    @one_thread
+    def set_budget(self, budget: Size, *, after: After = None) -> bool:
+        """Bound the committed bytes anew; whether what is committed is within the bound now.
+
+        Rows without a block go first, then idle blocks of the prefix cache. Where that is not enough the bound is
+        pending: nothing more is allocated, rows go back as soon as they come empty, and so it completes by itself.
+        Raises ValueError for a budget that holds no block, and for a pool made with ``prealloc``.
+        """
+        if self.prealloc:
+            raise ValueError(f"{self.range.name!r} has all of its memory from the start; make a new pool")
+        _total, rows = _capacity(self.layout, None, budget, prealloc=False)
+        with Finishing() as rest, contextlib.ExitStack() as undo:
+            undo.callback(self.block_pool.limit, self.block_pool.max_rows)
+            self.block_pool.limit(self.block_pool.rows.count if rows is None else rows)
+            if self.block_pool.over > len(self.block_pool.empty) and self.prefix:
+                self.prefix.evict(self.blocks_idle)
+            going = heapq.nlargest(self.block_pool.over, self.block_pool.empty)
+            if going:
+                rest.run(self.decommit, going, after)
+            undo.pop_all()
+        return not self.block_pool.over
 
     def collect(self, *, wait: bool = False) -> int:
         """Unmap the retiring rows that no work uses any more; with ``wait``, wait for all. The bytes given back."""

@@ -143,6 +143,13 @@ def compact_a_pool(world):
     return lambda: pool.compact(after=0)
 
 
+@case("KVPool.set_budget", loose=True)
+def lower_the_budget(world):
+    pool = pool_of(world, reserve_rows=3)
+    pool.free(pool.allocate(8)[2:])
+    return lambda: pool.set_budget(2 * pool.layout.row_bytes)
+
+
 @case("KVPool.copy_block")
 def copy_a_block(world):
     pool = pool_of(world, block_kib=16)
