@@ -199,12 +199,20 @@ def alive(group: int) -> bool:
 def test_an_interrupt_stops_every_process_and_is_one_line(delay: float) -> None:
     command = [sys.executable, "-m", "paged", "replay", "--driver", "host", "--limit", "200000", "--processes", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    heard = (
+        "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "  # nohup passes on deafness
+    )
+    command[1:3] = ["-c", f"{heard}runpy.run_module('paged', run_name='__main__', alter_sys=True)"]
     with subprocess.Popen(command, start_new_session=True, **pipes) as found:
-        assert found.stdout is not None
-        assert found.stdout.readline().startswith("Driver host")
-        time.sleep(delay)
-        os.killpg(found.pid, signal.SIGINT)  # as a terminal does: every process of the group hears it
-        _, errors = found.communicate(timeout=30)
+        try:
+            assert found.stdout is not None
+            assert found.stdout.readline().startswith("Driver host")
+            time.sleep(delay)
+            os.killpg(found.pid, signal.SIGINT)  # as a terminal does: every process of the group hears it
+            _, errors = found.communicate(timeout=30)
+        except BaseException:
+            os.killpg(found.pid, signal.SIGKILL)
+            raise
     assert (found.returncode, errors.strip()) == (1, "error: stopped")
     deadline = time.monotonic() + 10
     while alive(found.pid) and time.monotonic() < deadline:
