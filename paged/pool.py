@@ -306,6 +306,8 @@ class KVPool:
     def compact(self, *, most: int | None = None, stream: int = 0, after: After = None) -> Compacted:
         """Move live blocks out of sparse rows, at most ``most`` of them, and give the rows that come empty back.
 
+        A row is emptied whole or not at all: with ``most`` below the live blocks of the emptiest row nothing moves.
+
         The copies are queued on ``stream``, and every table that names a moved block is rewritten: launches after this
         on that stream find the blocks at their new places. Work in flight keeps the old ones, for the rows retire
         ``after`` it and the copies. Blocks that an array views or a pin holds, and blocks that somebody holds besides

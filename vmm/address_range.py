@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -84,12 +85,13 @@ class AddressRange:
         """The mappings in the order of their addresses."""
         return [mapping for _offset, mapping in sorted(self._mappings.copy().items())]
 
-    def map(self, offset: int, memory: PhysicalMemory, *, most: Access = Access.READWRITE) -> Mapping:
+    def map(self, offset: Size, memory: PhysicalMemory, *, most: Access = Access.READWRITE) -> Mapping:
         """Map all of ``memory`` at ``base + offset``; no device may touch it until ``set_access``.
 
         No device ever gets more than ``most``. Raises AlignmentError, RangeError or, where something is mapped
         already, DriverError.
         """
+        offset = parse_size(offset, name="offset") if isinstance(offset, str) else operator.index(offset)
         if offset % self.device.granularity:
             raise AlignmentError(f"offset {offset:#x} is no multiple of the granularity {self.device.granularity:#x}")
         if not 0 <= offset <= self.size - memory.size:
@@ -137,13 +139,14 @@ class AddressRange:
             for mapping in mappings:
                 del self._mappings[mapping.offset]
 
-    def set_access(self, mappings: Sequence[Mapping], access: Access, *, peers: bool = True) -> None:
+    def set_access(self, mappings: Sequence[Mapping], access: str | Access, *, peers: bool = True) -> None:
         """Set what this device may do with adjacent mappings, given in the order of their addresses, in one call.
 
         The same call gives other devices what ``grant`` said, unless ``peers`` is False.
         Raises StateError for a mapping that is not in this range, or does not follow the one before it.
         """
         self._check_run(mappings)
+        access = Access.of(access)
         if mappings:
             start = mappings[0].offset
             size = mappings[-1].stop - start

@@ -38,6 +38,7 @@ class ChunkedRange(MemoryRange):
         OutOfMemoryError when chunks run out; the error says at which chunk, and nothing has changed.
         """
         with self._alone():
+            self.device.check_open()
             wanted = self._check_new(chunks)
             if wanted:
                 self._chunks.commit(wanted)
@@ -77,6 +78,7 @@ class ChunkedRange(MemoryRange):
     def protect(self, start: Size, stop: Size, access: str | Access) -> None:
         """Set the access of the committed chunks from ``start`` to ``stop`` (offsets, multiples of the chunk).
 
+        It takes effect at once, for work in flight too: wait for what needs more than is left.
         Raises AlignmentError, RangeError, or StateError where a chunk is not committed or a live array needs more.
         """
         wanted = Access.of(access)
@@ -91,13 +93,16 @@ class ChunkedRange(MemoryRange):
     def grant(self, device: Device, access: str | Access) -> None:
         """Let another device of the same driver read ("r") or write ("rw") the whole range, or no more ("none").
 
-        What is committed now and what will be: one call a contiguous run now, and none more later. Work of the other
-        device is this device's to order against; before a grant is taken back it must be done.
+        What is committed now and what will be: one call a contiguous run now, and none more later. A decommit does not
+        wait for work of the other device by itself: name its stream in ``after=``. Before a grant is taken back that
+        work must be done.
 
         Raises StateError when ``device`` cannot reach this one's memory (peer access) or when an array made for it
         needs more, AlignmentError when its granularity is coarser than the chunk, ValueError for the range's own
         device; nothing has changed then.
         """
+        if not isinstance(device, Device) or not device.driver.is_same(self.device.driver):
+            raise ValueError(f"{device!r} is no Device of the driver of {self.name}; open it with driver=...")
         wanted, other, own = Access.of(access), device.ordinal, self.device.ordinal
         if other == own:
             raise ValueError(f"device {own} is the range's own; set its access with protect()")
@@ -109,6 +114,7 @@ class ChunkedRange(MemoryRange):
         with self._alone(), self.device.retirement.alone():  # nothing is unmapped under the calls
             self._refuse_less((0, self.reserved), wanted, other)
             self._chunks.addresses.grant(other, wanted)
+        device.driver.ranges.add(self)  # errors of its work name the range too
 
     def remap(self, chunk: int) -> Mapping:
         """Move the bytes of ``chunk`` to other physical memory at the same address, and return the new mapping.
@@ -127,6 +133,7 @@ class ChunkedRange(MemoryRange):
         """Let the uncommitted chunks from ``start`` to ``stop`` (multiples of the chunk) be read as zeros.
 
         One chunk of zeros is mapped at all of them, until the window is closed; see ``ZeroWindow`` for what it costs.
+        It is for kernels and copies, by address: ``array`` still takes committed memory only.
         Raises AlignmentError, RangeError, StateError for a window that overlaps an open one, and OutOfMemoryError when
         there is no chunk for the zeros; nothing has changed then.
         """

@@ -109,6 +109,15 @@ class Device:
         """Whether there can be no work: the device is closed, or this process is a fork of the one that opened it."""
         return not self._finalizer.alive or self.driver.forked
 
+    def check_open(self) -> None:
+        """Raise ClosedError after ``close``."""
+        if not self._finalizer.alive:
+            raise ClosedError(f"device {self.ordinal} is closed; open it again")
+
+    def is_same(self, other: Device) -> bool:
+        """Whether both are the same device of the same driver."""
+        return self.ordinal == other.ordinal and self.driver.is_same(other.driver)
+
     def fence(self, after: After = None) -> Fence:
         """The work queued so far: what ``after`` names (a stream, an event, or several), or all of this device's.
 

@@ -119,6 +119,10 @@ class Driver:
     def __repr__(self) -> str:
         return f"Driver({self.name}, backing {self.backing})"
 
+    def is_same(self, other: Driver) -> bool:
+        """Whether both reach the same driver, wrapped or not: handles and addresses of one are the other's too."""
+        return _innermost(self.api) is _innermost(other.api)
+
     # -- forks --------------------------------------------------------------------------------------------------
 
     @property
@@ -428,6 +432,13 @@ class Driver:
     def stream_synchronize(self, stream: int) -> None:
         """Wait for the work of a stream; 0 is the default stream of the current context."""
         self._check("cuStreamSynchronize", self.api.cuStreamSynchronize(stream), stream)
+
+
+def _innermost(api: Any) -> Any:
+    """The driver inside what records, counts or fails its calls."""
+    while (inner := getattr(api, "_api", None)) is not None:
+        api = inner
+    return api if not isinstance(api, Bindings) else cuda
 
 
 def _property(device: int, exportable: bool) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any
 
+from .chunk_supply import ChunkSupply
 from .chunked_range import ChunkedRange
 from .device import Device
+from .driver import Access
 from .errors import RangeError, StateError
 from .fence import After
 from .finishing import Finishing
@@ -17,11 +18,21 @@ from .sizes import Size, format_size, parse_size
 class GrowableRange(ChunkedRange):
     """``reserve`` bytes of addresses on ``device`` of which the first ``size`` are committed; as ``ChunkedRange``.
 
-    ``size`` is in bytes and starts at 0. Chunks beyond the front may be committed and decommitted by index too.
+    ``size`` is in bytes and starts at 0. Chunks beyond the front may be committed and decommitted by index too; those
+    that the front reaches belong to it from then on, and go when it goes back.
     """
 
-    def __init__(self, device: Device, reserve: Size, **options: Any) -> None:
-        super().__init__(device, reserve, **options)
+    def __init__(
+        self,
+        device: Device,
+        reserve: Size,
+        *,
+        chunk: Size | None = None,
+        supply: ChunkSupply | None = None,
+        access: str | Access = "rw",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(device, reserve, chunk=chunk, supply=supply, access=access, name=name)
         self.size = 0
 
     def grow(self, by: Size) -> None:
@@ -42,7 +53,7 @@ class GrowableRange(ChunkedRange):
         OutOfMemoryError when chunks run out, StateError when a chunk that would go is viewed or pinned; nothing has
         changed then.
         """
-        self._set_size(parse_size(total, name="total"), after)
+        self._set_size(0 if total == 0 else parse_size(total, name="total"), after)
 
     def _set_size(self, total: int, after: After) -> None:
         if total > self.reserved:

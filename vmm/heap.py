@@ -70,6 +70,8 @@ class Heap:
         self._work = LastWork()  # of blocks that left a chunk before its last one did
 
     def __repr__(self) -> str:
+        if self.range.closed:
+            return "Heap(closed)"
         return f"Heap({len(self._blocks)} blocks, {format_size(self.allocated)} in {format_size(self.committed)})"
 
     def __enter__(self) -> Heap:

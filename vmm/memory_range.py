@@ -47,6 +47,9 @@ class MemoryRange:
     ) -> None:
         if supply is not None and chunk is not None:
             raise ValueError(f"chunk={chunk!r} is the supply's to choose; give one of chunk and supply")
+        device.check_open()
+        if supply is not None and not supply.device.is_same(device):
+            raise ValueError(f"the supply is of {supply.device}, not of {device}; make one there")
         self.device = device
         self.name = name or f"range {next(_numbers)}"
         self._own_supply = supply is None
@@ -159,6 +162,8 @@ class MemoryRange:
         """
         self.check_awake()
         user = device or self.device
+        if not user.driver.is_same(self.device.driver):
+            raise ValueError(f"{user} is of another driver than {self.name}")
         kind, extents, start, size = describe_array(dtype, shape, offset)
         if limit is not None and start + size > limit:
             raise RangeError(f"array {kind}{list(extents)} needs {size} bytes; there are {limit - start}")
@@ -186,8 +191,18 @@ class MemoryRange:
             chunk for start, stop in spans for chunk in range(start // self.chunk_size, -(-stop // self.chunk_size))
         }
 
+    @property
+    def pins(self) -> list[Pin]:
+        """The pins that are not closed."""
+        return self._pins.held()
+
     def pin(self, start: Size, stop: Size, reason: str) -> Pin:
-        """Refuse to unmap or move the bytes from ``start`` to ``stop`` until the pin is closed."""
+        """Refuse to unmap or move the bytes from ``start`` to ``stop`` until the pin is closed.
+
+        ``reason`` is what errors say of it. Their access can still be changed. Raises ValueError for an empty reason.
+        """
+        if not reason.strip():
+            raise ValueError(f"a pin needs a reason for errors to name, not {reason!r}: 'a graph', say")
         return self._pins.add(*parse_span(start, stop, 1, self.reserved), reason)
 
     def close(self) -> None:

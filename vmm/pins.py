@@ -14,6 +14,9 @@ class Pin:
         self._pins = pins
         self.start, self.stop, self.reason = start, stop, reason
 
+    def __repr__(self) -> str:
+        return f"Pin(bytes {self.start:#x} to {self.stop:#x} for {self.reason})"
+
     def __enter__(self) -> Pin:
         return self
 
@@ -33,6 +36,10 @@ class Pins:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    def held(self) -> list[Pin]:
+        """The pins, in the order in which they were made."""
+        return list(self._held)
 
     def add(self, start: int, stop: int, reason: str) -> Pin:
         """Pin ``start`` to ``stop`` for ``reason``, which errors will name."""

@@ -58,8 +58,10 @@ class Residency:
 
     def add(self, range_: ChunkedRange, tag: str) -> None:
         """Let a range sleep and wake with ``tag``. Raises StateError for one that has a tag, or a tag that sleeps."""
-        if range_.device is not self.device:
-            raise StateError(f"{range_.name} is on device {range_.device.ordinal}, not on this Device")
+        if not isinstance(range_, ChunkedRange):
+            raise TypeError(f"{range_!r} is no range; a pool and a heap have theirs as .range")
+        if not range_.device.is_same(self.device):
+            raise StateError(f"{range_.name} is on {range_.device}, not on {self.device}")
         held = next((name for name, ranges in self._ranges.items() if range_ in ranges), None)
         if held is not None:
             raise StateError(f"{range_.name} has the tag {held!r} already")

@@ -75,6 +75,8 @@ def round_down(size: int, multiple: int) -> int:
 
 def parse_span(start: Size, stop: Size, multiple: int, limit: int) -> tuple[int, int]:
     """Two offsets as ints: multiples of ``multiple``, in order, within ``limit``; else AlignmentError or RangeError."""
+    if not isinstance(start, str) and operator.index(start) < 0:
+        raise RangeError(f"start is {start}; it is 0 or more")
     first = 0 if start == 0 else parse_size(start, name="start")
     last = parse_size(stop, name="stop")
     if first % multiple or last % multiple:

@@ -133,6 +133,9 @@ def sweep(
     succeeds although a call failed, and the last run, in which none did, may change things; ``restore`` then brings
     back the state from before, and without it the sweep ends there. Returns the failed calls in order.
 
+    Calls that only give back (cuMemRelease, cuMemAddressFree, cuEventDestroy, ...) cannot be undone; vmm finishes and
+    raises ReleaseError then. Leave them out by ``FailingDriver(api, spared=...)``.
+
     Raises SweepError for a change that was left, with what has changed.
     """
     done: list[Failed] = []

@@ -199,9 +199,7 @@ def alive(group: int) -> bool:
 def test_an_interrupt_stops_every_process_and_is_one_line(delay: float) -> None:
     command = [sys.executable, "-m", "paged", "replay", "--driver", "host", "--limit", "200000", "--processes", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    heard = (
-        "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "  # nohup passes on deafness
-    )
+    heard = "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command[1:3] = ["-c", f"{heard}runpy.run_module('paged', run_name='__main__', alter_sys=True)"]
     with subprocess.Popen(command, start_new_session=True, **pipes) as found:
         try:
