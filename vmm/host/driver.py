@@ -19,8 +19,8 @@ class HostDriver(PictureCalls):
     memory. ``peers`` says which of the ``devices`` reach each other's memory: "all", "none", or pairs of ordinals.
     ``streams`` run their work at once ("eager") or when somebody waits for it ("deferred"). A query of pending
     work says "not ready" and lets it run then, so that a program which polls goes on. ``fail`` is one call that is
-    refused, whatever the rules say. ``free_mapped`` lets a reservation be freed with mappings in it, as some report of a real
-    driver. Raises ValueError (SizeError for sizes) for options that it does not have.
+    refused, whatever the rules say. ``free_mapped`` lets a reservation be freed with mappings in it, as some report of
+    a real driver. Raises ValueError (SizeError for sizes) for options that it does not have.
     """
 
     def __init__(
