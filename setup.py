@@ -29,6 +29,7 @@ CUDA12 = [
 TEST = [
     "pytest>=8",
     "hypothesis>=6.100",
+    "pytest-xdist>=3.5",
     "nvidia-cuda-nvrtc>=13,<14",
     "nvidia-cuda-runtime>=13,<14",
     "nvidia-cuda-nvdisasm>=13,<14",

@@ -33,7 +33,9 @@ def append(pool: KVPool, layer: int, key: Array, value: Array, slots: Slots, *, 
     """
     pool.check_usable()
     end = pool.block_pool.rows.blocks * pool.layout.block_size
-    if isinstance(slots, np.ndarray) and slots.size and slots.max() >= end:
+    if isinstance(slots, list | tuple):
+        slots = np.asarray(slots, np.int64)
+    if slots.size and int(slots.max()) >= end:
         raise RangeError(f"slot {slots.max()} is not there; the pool has slots 0 to {end - 1}")
     launch.append_kv(pool.device, pool.kv(layer), key, value, np.asarray(slots, like=key), stream=stream)
 

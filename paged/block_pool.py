@@ -135,7 +135,7 @@ class BlockPool:
 
     def allocate(self, blocks: int, rows: int | None = None) -> list[int]:
         """``take`` what ``choose`` finds: for use without physical memory behind the ids."""
-        rooms = self._rooms
+        rooms, blocks = self._rooms, operator.index(blocks)
         if blocks == 1 and rooms.available and not self._lowered:
             block = rooms.take_one()
             self._counts[block] = 1
@@ -163,7 +163,7 @@ class BlockPool:
         Raises StateError for a block that nobody holds (freed twice), RangeError for an unknown id; both name it, and
         nothing has changed then.
         """
-        listed = blocks if type(blocks) is list else [operator.index(block) for block in blocks]
+        listed = blocks if type(blocks) is list else block_ids(blocks)
         if len(listed) == 1 and self._is_held_once(listed[0]):
             self._counts[listed[0]] = 0
             self.used -= 1
@@ -299,6 +299,16 @@ class BlockPool:
         self.used -= len(dead)
         self.shared -= len(blocks) - len(dead)
         return dead
+
+
+def block_ids(blocks: Iterable[SupportsIndex]) -> list[int]:
+    """Block ids as Python's ints: NumPy's small ones overflow. Raises RangeError, naming it, for what is no number."""
+    listed = list(blocks)
+    try:
+        return list(map(operator.index, listed))
+    except TypeError:
+        odd = next(block for block in listed if not isinstance(block, SupportsIndex))
+        raise RangeError(f"{odd!r} is no block id; give whole numbers") from None
 
 
 def _check_count(blocks: int) -> None:

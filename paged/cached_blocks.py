@@ -6,7 +6,10 @@ blocks, so that free + referenced + cached-and-idle is always all there is, a sh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+
+from vmm import StateError
 
 from .block_pool import BlockPool
 from .chain_hash import Tokens
@@ -49,6 +52,12 @@ class CachedBlocks:
         self.pool.fork(table[known.stored : full])
         self.cache.store(known.ids, known.keys[:full], known.salt, table[:full], known.stored)
         known.stored = full
+
+    def check_held(self, blocks: Sequence[int]) -> None:
+        """Raise StateError, naming it, for a block that is given up more often than anybody but the cache holds it."""
+        for block, times in Counter(blocks).items():
+            if 0 <= block < self.pool.rows.blocks and block in self.cache and self.holders(block) < times:
+                raise StateError(f"block {block} is freed more often than it is held; nothing was freed")
 
     def rest(self, freed: Iterable[int]) -> None:
         """Blocks were freed, in the order of a table: those that only the cache holds now are idle."""

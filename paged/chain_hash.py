@@ -11,6 +11,7 @@ block stands before.
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ Tokens = np.ndarray[Any, np.dtype[np.int32]]
 Keys = np.ndarray[Any, np.dtype[np.uint64]]
 
 _M = 0x9E3779B97F4A7C15  # odd; the golden ratio in 64 bits
-_SEED = 0x5EED
+_SECRET = int.from_bytes(os.urandom(7), "little")
 _STEPS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 
 
@@ -38,7 +39,7 @@ def chain_keys(tokens: Tokens, block_size: int, before: int) -> Keys:
 @functools.lru_cache(maxsize=4096)
 def root_key(salt: int) -> int:
     """The key that stands before the first block, for one tenant's ``salt``."""
-    return int(_mix(np.array([hash((_SEED, salt)) & 0xFFFF_FFFF_FFFF_FFFF], np.uint64))[0])
+    return int(_mix(np.array([hash((_SECRET, salt)) & 0xFFFF_FFFF_FFFF_FFFF], np.uint64))[0])
 
 
 def _mix(values: Keys) -> Keys:
@@ -53,8 +54,8 @@ def _mix(values: Keys) -> Keys:
 
 @functools.lru_cache(maxsize=64)
 def _multipliers(block_size: int) -> Keys:
-    """Odd and far apart, the same in every process, so that keys can be compared between machines."""
-    return _mix(np.arange(1, block_size + 1, dtype=np.uint64) * np.uint64(_M)) | np.uint64(1)
+    """Odd, and known to nobody outside: prompts that are made to have one key would slow everybody down."""
+    return _mix(np.arange(1, block_size + 1, dtype=np.uint64) * np.uint64(_M) + np.uint64(_SECRET)) | np.uint64(1)
 
 
 @functools.lru_cache(maxsize=32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import operator
 import threading
 from collections.abc import Iterable
 from collections.abc import Sequence as Ids
@@ -17,9 +18,11 @@ from vmm import (
     ClosedError,
     Device,
     GrowableRange,
+    OutOfMemoryError,
     Size,
     StateError,
     format_size,
+    handles_of,
     parse_size,
 )
 from vmm.finishing import Finishing
@@ -27,7 +30,7 @@ from vmm.last_work import LastWork
 from vmm.one_thread import one_thread
 
 from .block_copies import copy_blocks
-from .block_pool import BlockPool, Choice
+from .block_pool import BlockPool, Choice, block_ids
 from .cached_blocks import CachedBlocks
 from .chain_hash import Tokens
 from .compaction import Compacted, compact
@@ -182,7 +185,7 @@ class KVPool:
         if ids is None or self.prefix is None:
             what = "takes token ids" if ids is None else "has no prefix cache; make it with prefix_cache=True"
             raise ValueError(f"a prompt was given and {self.range.name!r} {what}")
-        self._forget_lost(self.prefix)
+        self.forget_lost()
         table, known, idle = self.prefix.hit(ids, salt)
         made.begin(table, known)
         self.tokens += idle * self.layout.block_size
@@ -199,6 +202,7 @@ class KVPool:
         changed then.
         """
         self.check_usable()
+        blocks = operator.index(blocks)  # NumPy's small ints overflow, and are no negative numbers
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate(blocks)
         lacking = 0
@@ -207,10 +211,21 @@ class KVPool:
         if lacking > self.blocks_idle:
             lacking = 0  # refused by the next line
         choice = self.block_pool.choose(blocks - lacking, self._new_rows())
-        self._commit(choice.rows)
+        try:
+            self._commit(choice.rows)
+        except OutOfMemoryError:
+            return self._allocate_idle(blocks)
         if lacking and self.prefix:
             self.prefix.evict(lacking)
         return self.block_pool.take(Choice(blocks, choice.rows))
+
+    def _allocate_idle(self, blocks: int) -> list[int]:
+        """What ``allocate`` does where the device is full for others' sake: idle blocks go instead of new rows."""
+        lacking = blocks - self.block_pool.available
+        if not self.prefix or lacking > self.blocks_idle:
+            raise
+        self.prefix.evict(lacking)
+        return self.block_pool.allocate(blocks)
 
     @one_thread
     def claim(self, blocks: Ids[int]) -> None:
@@ -220,6 +235,7 @@ class KVPool:
         nothing has changed then.
         """
         self.check_usable()
+        blocks = block_ids(blocks)
         if len(set(blocks)) != len(blocks):
             raise StateError(f"{list(blocks)} names a block twice; claim each once and fork it to share it")
         held = next((block for block in blocks if self.block_pool.count(block)), None)
@@ -235,7 +251,10 @@ class KVPool:
     @one_thread
     def fork(self, blocks: Ids[int]) -> None:
         """Count one more holder of each block, as ``Sequence.fork`` does; ``live`` follows sequences only."""
+        blocks = block_ids(blocks)
         self.block_pool.fork(blocks)
+        if self.prefix:
+            self.prefix.cache.use(blocks)
 
     @one_thread
     def free(self, blocks: Ids[int], *, after: After = None) -> None:
@@ -246,18 +265,27 @@ class KVPool:
         Raises StateError for a block freed twice, or for memory that an array views or a pin holds; nothing has
         changed then.
         """
+        blocks = block_ids(blocks)
+        handles_of(after)  # raises for what is neither a stream nor an event
+        if self.prefix:
+            self.prefix.check_held(blocks)
         emptied = self.block_pool.free(blocks)
         self._work.note((row for block in blocks for row in self.block_pool.rows.of(block)), after)
         surplus = max(len(self.block_pool.empty) - self.reserve_rows, min(self.block_pool.over, len(emptied)))
         if emptied and surplus > 0 and not self.prealloc:
             with Finishing() as rest, contextlib.ExitStack() as undo:
                 undo.callback(self.block_pool.hold, blocks)
-                rest.run(self.decommit, heapq.nlargest(surplus, self.block_pool.empty), after)
+                rest.run(self.decommit, self._surplus(surplus), after)
                 undo.pop_all()
                 if self.prefix:
                     self.prefix.rest(blocks)
         elif self.prefix:
             self.prefix.rest(blocks)
+
+    def _surplus(self, rows: int) -> list[int]:
+        """The highest empty rows, those first that nothing outside relies on."""
+        used = {chunk % self.block_pool.rows.count for chunk in self.range.used_chunks()}
+        return heapq.nlargest(rows, self.block_pool.empty, key=lambda row: (row not in used, row))
 
     @one_thread
     def trim(self, *, cache: bool = False, after: After = None) -> int:
@@ -314,6 +342,8 @@ class KVPool:
         the pool's sequences, stay. All or nothing.
         """
         self.check_usable()
+        if self.prealloc:
+            return Compacted(0, 0, 0, 0)
         return compact(self, self.block_pool.used if most is None else most, stream, after)
 
     def close(self) -> None:
@@ -352,10 +382,10 @@ class KVPool:
         offset = self.address(block=block, layer=layer, component=component) - self.range.base
         return self.range.array(self.layout.spec.dtype, self.layout.component_shape(component), offset)
 
-    def _forget_lost(self, prefix: CachedBlocks) -> None:
+    def forget_lost(self) -> None:
         """After a sleep without a backup nothing is known any more."""
-        if self._prefix_losses != self.range.losses:
-            prefix.clear()
+        if self.prefix and self._prefix_losses != self.range.losses:
+            self.prefix.clear()
             self._prefix_losses = self.range.losses
 
     # -- steps --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING, Any
 
-from vmm import After, ClosedError, RangeError, StateError
+from vmm import After, ClosedError, RangeError, StateError, handles_of
 from vmm.finishing import Finishing
 
 from .block_table import Slots, slots_of
@@ -77,6 +77,7 @@ class Sequence:
     def fork(self) -> Sequence:
         """A second sequence with the same tokens: it shares every block, the partly filled one too."""
         self._check_open()
+        self.pool.check_usable()
         self.pool.fork(self.table)
         child = self.pool.sequence()
         child.table, child.length, child._losses = list(self.table), self.length, self._losses
@@ -86,6 +87,7 @@ class Sequence:
     def publish(self) -> None:
         """Let later prompts find the whole blocks of this sequence whose token ids are known."""
         if self._known and self.pool.prefix and not self.lost:
+            self.pool.forget_lost()
             self.pool.prefix.publish(self._known, self.table, self.length)
 
     @property
@@ -100,6 +102,7 @@ class Sequence:
         """
         if not self._open:
             return
+        handles_of(after)  # raises for what is neither a stream nor an event, before anything changes
         self.publish()
         gone = self._tokens_held_alone()
         with Finishing() as rest:

@@ -24,7 +24,7 @@ from .errors import (
     StateError,
     VmmError,
 )
-from .fence import After, Fence
+from .fence import After, Fence, handles_of
 from .growable import GrowableRange
 from .heap import Block, Heap
 from .host import HostDriver
@@ -76,6 +76,7 @@ __all__ = [
     "ZeroWindow",
     "describe",
     "format_size",
+    "handles_of",
     "parse_size",
     "round_down",
     "round_up",

@@ -6,6 +6,7 @@ and any failure leaves handles, mappings and counts as they were. ``GrowableRang
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 
 from .address_range import Mapping
@@ -180,7 +181,7 @@ class ChunkedRange(MemoryRange):
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _check_new(self, chunks: Iterable[int]) -> list[int]:
-        wanted = sorted(set(chunks))
+        wanted = sorted(set(map(operator.index, chunks)))
         if wanted and not 0 <= wanted[0] <= wanted[-1] < self.chunk_count:
             wrong = wanted[0] if wanted[0] < 0 else wanted[-1]
             raise RangeError(f"chunk {wrong} is outside {self.name}, which has chunks 0 to {self.chunk_count - 1}")
@@ -190,7 +191,7 @@ class ChunkedRange(MemoryRange):
         return wanted
 
     def _check_leaving(self, chunks: Iterable[int]) -> list[int]:
-        leaving = sorted(set(chunks))
+        leaving = sorted(set(map(operator.index, chunks)))
         for chunk in leaving:
             if not self.is_held(chunk):
                 self.mapping(chunk)  # says what is wrong

@@ -26,6 +26,7 @@ class LastWork:
         self._marks: dict[int, Any] = {}
         self._unmarked: Any = _FRESH
         self._named = False
+        self._noted: tuple[Any, Any] = (None, None)  # what the last note was of, until it is asked about
 
     def note(self, parts: Iterable[int], after: After) -> None:
         """Pieces of ``parts`` were given back, to go when the work ``after`` is done."""
@@ -34,6 +35,7 @@ class LastWork:
             return
         self._named = True
         mark = _mark(after)
+        self._noted = after, mark
         for part in parts:
             known = self._marks.get(part, self._unmarked)
             self._marks[part] = mark if known is _FRESH or known == mark else _ALL
@@ -42,7 +44,8 @@ class LastWork:
         """What must be done before the memory of ``parts`` goes: ``after``, or where that is not enough everything."""
         if after is None or not self._named:
             return None if self._unmarked is _ALL else after
-        mark = _mark(after)
+        noted, self._noted = self._noted, (None, None)
+        mark = noted[1] if noted[0] is after else _mark(after)  # an event of this very call is the same
         known = (self._marks.get(part, self._unmarked) for part in parts)
         return after if all(one is _FRESH or one == mark for one in known) else None
 

@@ -83,6 +83,7 @@ class Residency:
         ranges = self._open(tag)
         if self.is_asleep(tag):
             raise StateError(f"{tag!r} is asleep already; wake it first")
+        self._trim(ranges)  # what was cached is not what the sleep brings
         before = self.device.memory_info().free
         unmapped = sum(range_.committed for range_ in ranges)
         with contextlib.ExitStack() as undo:
@@ -97,8 +98,7 @@ class Residency:
             undo.pop_all()
         for range_, suspended in zip(ranges, leaving, strict=True):
             range_.fall_asleep(suspended)
-        for supply in {range_.supply for range_ in ranges}:
-            supply.trim()
+        self._trim(ranges)
         host = sum(range_.asleep.host_bytes for range_ in ranges if range_.asleep)
         return Slept(unmapped, self.device.memory_info().free - before, host)
 
@@ -113,13 +113,22 @@ class Residency:
             raise StateError(f"{tag!r} is awake; there is nothing to wake")
         with contextlib.ExitStack() as undo:
             woken: list[ChunkedRange] = []
-            undo.callback(_sleep_again, woken)
+            undo.callback(self._sleep_again, woken)
             for range_ in ranges:
                 range_.restore()
                 woken.append(range_)
             undo.pop_all()
         for range_ in ranges:
             range_.resume()
+
+    def _trim(self, ranges: list[ChunkedRange]) -> None:
+        for supply in {range_.supply for range_ in ranges}:
+            supply.trim()
+
+    def _sleep_again(self, ranges: list[ChunkedRange]) -> None:
+        for range_ in ranges:
+            range_.restore(back=False)
+        self._trim(ranges)
 
     def _open(self, tag: str) -> list[ChunkedRange]:
         """The ranges of a tag that were not closed."""
@@ -136,8 +145,3 @@ def _stay(leaving: list[Suspended], gone: list[Suspended]) -> None:
         suspended.stay()
     for suspended in leaving:
         suspended.close()
-
-
-def _sleep_again(ranges: list[ChunkedRange]) -> None:
-    for range_ in ranges:
-        range_.restore(back=False)

@@ -114,13 +114,19 @@ class Retirement:
         freed = 0
         with self.alone():
             entries = list(self._entries) if owner is None else self._of(owner)
+        refused: VmmError | None = None
         with Finishing() as rest:
             for entry in entries:
-                if wait:
-                    entry.wait()
-                with self.alone():
-                    if wait or entry.done:
-                        freed += self._finish(entry, rest)
+                try:
+                    if wait:
+                        entry.wait()
+                    with self.alone():
+                        if wait or entry.done:
+                            freed += self._finish(entry, rest)
+                except VmmError as error:  # the others can go all the same
+                    refused = refused or error
+        if refused is not None:
+            raise refused
         return freed
 
     def poll(self) -> None:
@@ -135,14 +141,20 @@ class Retirement:
 
         Raises DriverError for a fault in the work, and when the unmap is refused.
         """
-        while self._entries:
-            with contextlib.suppress(IndexError), Finishing() as rest:  # IndexError: another thread was faster
-                entry = self._entries[0]
-                entry.wait()
-                with self.alone():
-                    freed = self._finish(entry, rest)
-                if freed:
-                    return freed
+        refused: VmmError | None = None
+        for entry in list(self._entries):
+            try:
+                with Finishing() as rest:
+                    entry.wait()
+                    with self.alone():
+                        freed = self._finish(entry, rest)
+            except VmmError as error:  # the next may go
+                refused = refused or error
+                continue
+            if freed:
+                return freed
+        if refused is not None:
+            raise refused
         return 0
 
     def take_back(self, owner: Owner, chunks: Iterable[int]) -> list[Kept]:

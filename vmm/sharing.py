@@ -117,6 +117,8 @@ class Exporter:
 
     def wait(self, importers: int = 1, timeout: float | None = None) -> bool:
         """Wait until so many importers have mapped everything; False if ``timeout`` seconds were not enough."""
+        if timeout is not None and timeout != 0:
+            check_timeout(timeout)
         return self._server.wait(importers, timeout)
 
     def close(self) -> None:

@@ -81,5 +81,6 @@ def _remove_ownerless(parent: Path) -> None:
 def _remove(path: Path) -> None:
     """Remove a folder and the socket in it, and nothing else."""
     with contextlib.suppress(OSError):
-        (path / _SOCKET).unlink(missing_ok=True)
+        if not path.is_symlink() and (path / _SOCKET).is_socket():
+            (path / _SOCKET).unlink(missing_ok=True)
         path.rmdir()

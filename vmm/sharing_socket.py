@@ -201,10 +201,14 @@ def _connect(connected: socket.socket, path: Path, deadline: float) -> None:
             time.sleep(_RETRY)
 
 
+MOST_SECONDS = 86_400
+"""A day; the system's calls do not take every number."""
+
+
 def check_timeout(timeout: float) -> None:
     """Raise ValueError for a time that gives the other process no chance."""
-    if not timeout > 0:
-        raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+    if not 0 < timeout <= MOST_SECONDS:
+        raise ValueError(f"timeout must be more than 0 seconds and at most {MOST_SECONDS}, not {timeout!r}")
 
 
 def pack_indices(indices: Sequence[int]) -> bytes:

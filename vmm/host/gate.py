@@ -6,6 +6,7 @@ rule costs an open driver nothing.
 
 from __future__ import annotations
 
+import gc
 import os
 import weakref
 from collections.abc import Callable
@@ -73,9 +74,15 @@ def is_open(driver: object) -> bool:
 
 
 def _shut_all() -> None:
+    """In a child: no thread of the parent is there to let a lock go, and the garbage collector may end owners here."""
+    collecting = gc.isenabled()
+    gc.disable()
     for driver in _opened:
+        driver.forked()
         shut(driver)
         vars(driver)["cuInit"] = lambda *_args: (NOT_INITIALIZED,)
+    if collecting:
+        gc.enable()
 
 
 os.register_at_fork(after_in_child=_shut_all)

@@ -105,6 +105,10 @@ class HostState:
         self._close = weakref.finalize(self, self._backing.close)
         self._close.atexit = False  # views may outlive the driver at the end of the process
 
+    def forked(self) -> None:
+        """In a child of a fork: locks that a thread of the parent held are nobody's."""
+        self._lock, self._running = threading.RLock(), threading.RLock()
+
     def live(self) -> Live:
         """Count the objects that exist."""
         regions = self._space.regions()

@@ -312,7 +312,7 @@ QUESTIONS = {
     "ContiguousKV.can_open", "ContiguousKV.address", "ContiguousKV.check", "Span.room", "Span.can_append",
 }  # fmt: skip
 """They change nothing and call no driver."""
-WITHOUT_CALLS = {"KVPool.blocks_idle", "Sequence.begin", "Sequence.publish"}
+WITHOUT_CALLS = {"KVPool.blocks_idle", "KVPool.forget_lost", "Sequence.begin", "Sequence.publish"}
 """The prefix cache is integers."""
 
 
