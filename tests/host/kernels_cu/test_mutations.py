@@ -18,6 +18,8 @@ from kernels_cu.host_run import COPIES, SCHEDULES
 from kernels_cu.race import RaceError
 from kernels_cu.source import PACKAGE
 
+pytestmark = pytest.mark.exhaustive  # each compiles the kernel anew, some with the race check too
+
 
 @dataclass(frozen=True)
 class Mutation:
