@@ -40,7 +40,7 @@ def test_agrees_with_float64(target, cases, dtype, layout, head_dim, block_size,
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("block_size", [1, 2, 5, 8, 16, 24, 32, 48, 64, 128, 256])
+@pytest.mark.parametrize("block_size", [1, 5, 8, 16, 48, 256])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_agrees_with_float64_in_every_shape(target, cases, dtype, head_dim, block_size):
@@ -79,7 +79,7 @@ def test_narrow_caches_agree_with_float64_of_what_they_hold(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("block_size", [1, 8, 16, 48, 256])
+@pytest.mark.parametrize("block_size", [1, 16, 256])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize(("dtype", "query"), [(c, q) for c in ("e4m3", "int8") for q in ("float16", "bfloat16")])
 def test_narrow_caches_agree_in_every_shape(target, cases, dtype, query, head_dim, block_size):

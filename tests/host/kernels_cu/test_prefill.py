@@ -31,7 +31,7 @@ def test_agrees_with_float64(target, cases, dtype, layout, head_dim, block_size,
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("block_size", [1, 8, 16, 48, 256])
+@pytest.mark.parametrize("block_size", [1, 16, 256])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_agrees_with_float64_in_every_shape(target, cases, dtype, head_dim, block_size):
