@@ -59,6 +59,13 @@ class CachedBlocks:
             if 0 <= block < self.pool.rows.blocks and block in self.cache and self.holders(block) < times:
                 raise StateError(f"block {block} is freed more often than it is held; nothing was freed")
 
+    def let_go(self, blocks: Sequence[int]) -> None:
+        """Forget those of ``blocks`` that would be idle once they are freed: their memory is wanted."""
+        times = Counter(blocks)
+        going = [block for block in times if block in self.cache and self.holders(block) == times[block]]
+        self.cache.forget(going)
+        self.pool.free(going)
+
     def rest(self, freed: Iterable[int]) -> None:
         """Blocks were freed, in the order of a table: those that only the cache holds now are idle."""
         count, cache = self.pool.count, self.cache

@@ -65,8 +65,7 @@ def _and(stream: int, after: After) -> After:
 
 def _movable(pool: KVPool) -> Callable[[int], bool]:
     """Which blocks only the pool's own sequences and prefix cache hold, in rows that nothing outside relies on."""
-    rows = pool.block_pool.rows
-    used = {chunk % rows.count for chunk in pool.range.used_chunks()}  # row i has chunk i of every plane
+    rows, used = pool.block_pool.rows, pool.memory.used()
     holders = Counter(block for sequence in pool.sequences for block in sequence.table)
     return lambda block: holders[block] == pool.count(block) and used.isdisjoint(rows.of(block))
 

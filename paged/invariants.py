@@ -81,7 +81,7 @@ def check_prefix(prefix: CachedBlocks, holders: dict[int, int]) -> None:
 def check_pool(pool: KVPool) -> None:
     """The ids, the rows and the driver's layer agree; tables hold live blocks; the tokens are counted right."""
     check_block_pool(pool.block_pool)
-    chunks = sorted(pool._chunks(pool.block_pool.committed))
+    chunks = sorted(pool.memory.chunks(pool.block_pool.committed))
     must(pool.range.held_chunks() == chunks, "committed chunks are not those of the committed rows")
     must(not pool.prealloc or pool.block_pool.committed.count == pool.block_pool.max_rows, "a row was given back")
     size = pool.layout.block_size

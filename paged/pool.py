@@ -6,7 +6,6 @@ import contextlib
 import heapq
 import operator
 import threading
-from collections.abc import Iterable
 from collections.abc import Sequence as Ids
 from typing import Any
 
@@ -23,10 +22,8 @@ from vmm import (
     StateError,
     format_size,
     handles_of,
-    parse_size,
 )
 from vmm.finishing import Finishing
-from vmm.last_work import LastWork
 from vmm.one_thread import one_thread
 
 from .block_copies import copy_blocks
@@ -37,6 +34,7 @@ from .compaction import Compacted, compact
 from .invariants import check_pool
 from .known_tokens import as_ids
 from .layout import K, KVLayout
+from .row_memory import RowMemory, capacity
 from .sequence import Sequence
 
 
@@ -70,7 +68,7 @@ class KVPool:
         if layout.chunk % device.granularity:
             unit = format_size(device.granularity)
             raise AlignmentError(f"the layout's chunk of {layout.chunk} bytes is no multiple of the granularity {unit}")
-        total, max_rows = _capacity(layout, blocks, budget, prealloc)
+        total, max_rows = capacity(layout, blocks, budget, prealloc=prealloc)
         if reserve_rows < 0:
             raise ValueError(f"reserve_rows must be 0 or more, not {reserve_rows}")
         if supply is not None and supply.chunk_size != layout.chunk:
@@ -83,14 +81,14 @@ class KVPool:
         self.tokens = 0  # that exist; the sequences count them
         self._shared_supply = supply
         self._sequences: dict[int, Sequence] = {}
-        self._work = LastWork()  # of blocks that left a row before its last one did
         self.busy = threading.Lock()
         chunk = layout.chunk if supply is None else None
         self.range = GrowableRange(device, layout.reserve_bytes(total), chunk=chunk, supply=supply, name=name or "kv")
+        self.memory = RowMemory(self.range, layout, self.block_pool.rows)
         if prealloc:
             with contextlib.ExitStack() as undo:
                 undo.callback(self.range.close)
-                self._commit(range(self.block_pool.max_rows))
+                self.memory.commit(range(self.block_pool.max_rows), self.block_pool.max_rows)
                 undo.pop_all()
             self.block_pool.commit(range(self.block_pool.max_rows))
 
@@ -211,21 +209,16 @@ class KVPool:
         if lacking > self.blocks_idle:
             lacking = 0  # refused by the next line
         choice = self.block_pool.choose(blocks - lacking, self._new_rows())
+        rows = choice.rows
         try:
-            self._commit(choice.rows)
-        except OutOfMemoryError:
-            return self._allocate_idle(blocks)
+            self.memory.commit(rows, self.block_pool.max_rows)
+        except OutOfMemoryError:  # the device is full for others' sake: idle blocks go instead of new rows
+            rows, lacking = (), blocks - self.block_pool.available
+            if lacking > self.blocks_idle:
+                raise
         if lacking and self.prefix:
             self.prefix.evict(lacking)
-        return self.block_pool.take(Choice(blocks, choice.rows))
-
-    def _allocate_idle(self, blocks: int) -> list[int]:
-        """What ``allocate`` does where the device is full for others' sake: idle blocks go instead of new rows."""
-        lacking = blocks - self.block_pool.available
-        if not self.prefix or lacking > self.blocks_idle:
-            raise
-        self.prefix.evict(lacking)
-        return self.block_pool.allocate(blocks)
+        return self.block_pool.take(Choice(blocks, rows))
 
     @one_thread
     def claim(self, blocks: Ids[int]) -> None:
@@ -244,7 +237,7 @@ class KVPool:
         rows = {row for block in blocks for row in self.block_pool.rows.of(block)}
         new = sorted(row for row in rows if row not in self.block_pool.committed)
         self.block_pool.check_limit(len(new), self._new_rows())
-        self._commit(new)
+        self.memory.commit(new, self.block_pool.max_rows)
         self.block_pool.commit(new)
         self.block_pool.hold(blocks)
 
@@ -269,22 +262,22 @@ class KVPool:
         handles_of(after)  # raises for what is neither a stream nor an event
         if self.prefix:
             self.prefix.check_held(blocks)
+            if self.block_pool.over:  # a lowered limit is to be reached
+                self.prefix.let_go(blocks)
         emptied = self.block_pool.free(blocks)
-        self._work.note((row for block in blocks for row in self.block_pool.rows.of(block)), after)
+        self.memory.note(blocks, after)
         surplus = max(len(self.block_pool.empty) - self.reserve_rows, min(self.block_pool.over, len(emptied)))
-        if emptied and surplus > 0 and not self.prealloc:
-            with Finishing() as rest, contextlib.ExitStack() as undo:
+        with Finishing() as rest, contextlib.ExitStack() as undo:
+            if emptied and surplus > 0 and not self.prealloc:
                 undo.callback(self.block_pool.hold, blocks)
                 rest.run(self.decommit, self._surplus(surplus), after)
-                undo.pop_all()
-                if self.prefix:
-                    self.prefix.rest(blocks)
-        elif self.prefix:
-            self.prefix.rest(blocks)
+            undo.pop_all()
+            if self.prefix:
+                self.prefix.rest(blocks)
 
     def _surplus(self, rows: int) -> list[int]:
         """The highest empty rows, those first that nothing outside relies on."""
-        used = {chunk % self.block_pool.rows.count for chunk in self.range.used_chunks()}
+        used = self.memory.used()
         return heapq.nlargest(rows, self.block_pool.empty, key=lambda row: (row not in used, row))
 
     @one_thread
@@ -310,7 +303,7 @@ class KVPool:
         """
         if self.prealloc:
             raise ValueError(f"{self.range.name!r} has all of its memory from the start; make a new pool")
-        _total, rows = _capacity(self.layout, None, budget, prealloc=False)
+        _total, rows = capacity(self.layout, None, budget, prealloc=False)
         with Finishing() as rest, contextlib.ExitStack() as undo:
             undo.callback(self.block_pool.limit, self.block_pool.max_rows)
             self.block_pool.limit(self.block_pool.rows.count if rows is None else rows)
@@ -409,41 +402,8 @@ class KVPool:
         left = None if self._shared_supply is None else self._shared_supply.available
         return None if left is None else left // self.layout.row_bytes
 
-    def _commit(self, rows: Iterable[int]) -> None:
-        rows = list(rows)
-        if self.retiring and self._over_limit(rows):
-            self.range.collect(wait=True)
-        self.range.commit(self._chunks(rows))
-
-    def _over_limit(self, rows: list[int]) -> bool:
-        """Whether these rows and all that are still mapped would be more than may be committed at a time."""
-        fresh = sum(not self.range.is_retiring(row) for row in rows)  # row i has chunk i of the first plane
-        return self.committed + fresh * self.layout.row_bytes > self.block_pool.max_rows * self.layout.row_bytes
-
     def decommit(self, rows: list[int], after: After) -> None:
         """Give the memory of empty rows back; what ``free``, ``trim`` and ``compact`` do."""
         with Finishing() as rest:
-            rest.run(self.range.decommit, self._chunks(rows), after=self._work.before(rows, after))
-            self._work.forget(rows)
+            rest.run(self.memory.decommit, rows, after)
             self.block_pool.decommit(rows)
-
-    def _chunks(self, rows: Iterable[int]) -> list[int]:
-        """The chunks of the range behind some rows: one in every plane for each."""
-        count = self.block_pool.rows.count
-        return [plane * count + row for row in rows for plane in range(self.layout.planes)]
-
-
-def _capacity(layout: KVLayout, blocks: int | None, budget: Size | None, prealloc: bool) -> tuple[int, int | None]:
-    """How many blocks get addresses, and how many rows may be committed."""
-    if blocks is not None and blocks < 1:
-        raise ValueError(f"blocks must be at least 1, not {blocks}")
-    if budget is None:
-        if blocks is None:
-            raise ValueError("a pool needs blocks=, budget= or both")
-        return blocks, None
-    limit = parse_size(budget, name="budget")
-    held = layout.blocks_in(limit)
-    if not held:
-        least = format_size(layout.rows(1).count * layout.row_bytes)
-        raise ValueError(f"budget {format_size(limit)} holds no block of {layout.block_bytes} bytes; give {least}")
-    return blocks or (held if prealloc else 2 * held), limit // layout.row_bytes

@@ -136,6 +136,13 @@ class PrefixCache:
         self.counters.evicted += len(leaving)
         return leaving
 
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Drop blocks of the cache that others hold too; the caller counts one holder less."""
+        for block in blocks:
+            self._remove(block)
+        self._busy -= len(blocks)
+        self.counters.evicted += len(blocks)
+
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """The bytes of blocks moved: ``targets`` are what ``sources`` were, in the order of use too."""
         renamed = dict(zip(sources, targets, strict=True))

@@ -24,7 +24,7 @@ from .finishing import Finishing
 from .pins import Pin, Pins
 from .sizes import Size, format_size, parse_size, parse_span, round_up
 from .suspended import Suspended
-from .views import Shape, View, Views, describe_array, make_array
+from .views import Shape, Views, describe_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -172,12 +172,7 @@ class MemoryRange:
             remedy = "protect() them first" if user.ordinal == self.device.ordinal else "grant() it access first"
             where = f"bytes {start} to {start + size} of {self.name}"
             raise StateError(f"{where} cannot be read by device {user.ordinal}; {remedy}")
-        text = f"{kind}{list(extents)} at offset {start} of {self.name}"
-        writable = access == Access.READWRITE
-        view = View(self, self.base + start, start, size, device=user.ordinal, writable=writable, text=text)
-        made = make_array(user, view, kind, extents)
-        self._views.add(view)
-        return made
+        return self._views.array(self, user, kind, extents, start, access)
 
     def check_unused(self, start: int, stop: int, action: str) -> None:
         """Raise StateError, saying what ``action`` was refused, if an array views or a pin holds these bytes."""

@@ -23,7 +23,7 @@ from .one_thread import one_thread
 from .physical import PhysicalMemory, close_each
 from .sharing_socket import BATCH, Channel, Kind, Offer, check_timeout, close_descriptors, connect, unpack_indices
 from .sizes import format_size
-from .views import Shape, View, Views, describe_array, make_array
+from .views import Shape, Views, describe_array
 
 _numbers = itertools.count(1)
 
@@ -102,12 +102,7 @@ class SharedRange:
         for chunk in range(start // self.chunk_size, -(-(start + size) // self.chunk_size)):
             if chunk not in self._mappings:
                 raise RangeError(f"bytes {start} to {start + size} of {self.name}: chunk {chunk} is not shared")
-        text = f"{kind}{list(extents)} at offset {start} of {self.name}"
-        writable = self.access == Access.READWRITE
-        view = View(self, self.base + start, start, size, device=self.device.ordinal, writable=writable, text=text)
-        made = make_array(self.device, view, kind, extents)
-        self._views.add(view)
-        return made
+        return self._views.array(self, self.device, kind, extents, start, self.access)
 
     @one_thread
     def close(self) -> None:

@@ -6,11 +6,12 @@ import math
 import operator
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 import ml_dtypes  # noqa: F401  importing it teaches NumPy the name "bfloat16"
 import numpy as np
 
+from .driver import Access
 from .errors import AlignmentError, DriverMissingError, RangeError, StateError
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ class View:
         }
 
 
+class Viewable(Protocol):
+    """A range whose memory arrays may view."""
+
+    name: str
+    base: int
+
+
 class Views:
     """The live views of one range."""
 
@@ -51,9 +59,17 @@ class Views:
     def __len__(self) -> int:
         return len(self._live)
 
-    def add(self, view: View) -> None:
-        """Count a view until it dies."""
+    def array(
+        self, owner: Viewable, user: Device, kind: np.dtype[Any], extents: tuple[int, ...], start: int, access: Access
+    ) -> Any:
+        """An array of ``owner``'s memory from byte ``start`` on, for work of ``user``; it counts until it dies."""
+        size = math.prod(extents) * kind.itemsize
+        text = f"{kind}{list(extents)} at offset {start} of {owner.name}"
+        writable = access == Access.READWRITE
+        view = View(owner, owner.base + start, start, size, device=user.ordinal, writable=writable, text=text)
+        made = make_array(user, view, kind, extents)
         self._live.add(view)
+        return made
 
     def spans(self) -> list[tuple[int, int]]:
         """The viewed bytes as (start, stop)."""

@@ -71,6 +71,24 @@ def test_idle_blocks_of_the_prefix_cache_go_for_it(device, make_layout):
         pool.check()
 
 
+def test_a_pending_limit_completes_though_the_cache_would_keep_the_blocks(device, make_layout):
+    with paged.KVPool(device, make_layout(2048), budget=32 * MIB, prefix_cache=True) as pool:
+        sequences = [pool.sequence(np.arange(first, first + 40, dtype=np.int32)) for first in (0, 100)]
+        sequences.append(pool.sequence(np.arange(40, dtype=np.int32)))
+        for sequence in sequences:
+            sequence.append(40)
+        shared = sequences[0].fork()
+        assert pool.set_budget(8 * MIB) is False
+        for sequence in sequences:
+            sequence.free()
+            pool.check()
+        pool.collect(wait=True)
+        assert pool.committed <= 8 * MIB
+        assert shared.length == 40
+        assert pool.set_budget(8 * MIB) is True
+        pool.check()
+
+
 def test_blocks_that_the_cache_holds_are_not_claimed(device, make_layout):
     with paged.KVPool(device, make_layout(2048), budget=32 * MIB, prefix_cache=True) as pool:
         sequence = pool.sequence(np.arange(40, dtype=np.int32))
