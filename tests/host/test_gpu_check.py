@@ -38,6 +38,7 @@ def _dry_run(tmp_path, *arguments):
     return done, json.loads(path.read_text()), path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("_compiler")
 def test_a_dry_run_checks_one_item_of_each_kind(tmp_path):
     wanted = {

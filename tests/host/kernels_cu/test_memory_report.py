@@ -37,6 +37,7 @@ def target_of_module():
         pytest.skip(str(error))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["hnd", "nhd"])
 @pytest.mark.parametrize("kernel", ["append_kv", "gather_kv", "paged_decode", "paged_prefill"])
 def test_rows_of_a_token_are_read_and_written_as_whole_sectors(rows, kernel, layout):

@@ -157,7 +157,7 @@ def test_conflicts_of_rows_that_are_not_swizzled(measure):
     assert site.conflicts == 1
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("head_dim", [64, *(pytest.param(large, marks=pytest.mark.exhaustive) for large in (128, 256))])
 @pytest.mark.parametrize("dtype", ["float16", "e4m3"])
 def test_decode_has_no_conflict_in_any_copy_or_matrix(target, cases, dtype, head_dim):  # noqa: ARG001
     narrow = dtype == "e4m3"

@@ -95,7 +95,9 @@ def _sound(kernel):
         offset += parameter.size
 
 
-@pytest.mark.parametrize("arch", GPUS)
+@pytest.mark.parametrize(
+    "arch", [arch if arch == "sm_90" else pytest.param(arch, marks=pytest.mark.exhaustive) for arch in GPUS]
+)
 def test_no_spills_and_the_parameters_that_launch_passes(samples, compiled, arch):
     """A launch itself compares its arguments with the cubin's table: a mismatch is an error here."""
     for sample, (dtype, head_dim, layout) in itertools.product(samples.ON_A_POOL, POOLS[arch]):
@@ -150,6 +152,7 @@ def test_k_is_read_in_pieces_of_16_bytes():
         assert len(re.findall(r"LDG\.E\.128", listing)) in (8, 16)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kernel", ["append_kv", "gather_kv", "rotate_query", "copy_blocks", "fill_blocks"])
 def test_what_moves_rows_and_blocks_moves_16_bytes_at_once(kernel):
     constants = built_for(kernel, "bfloat16", 128, "hnd", "sm_90").constants

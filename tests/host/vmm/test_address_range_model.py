@@ -288,7 +288,7 @@ def live(seed, steps):
     assert min(life.seen.values()) > steps // 100, life.seen
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1])
 def test_a_random_life_of_ranges_keeps_every_byte(seed):
     live(seed, 8_000)
 

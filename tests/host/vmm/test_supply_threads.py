@@ -105,7 +105,7 @@ def together(seed, steps):
         assert min(sum(worker.taken for worker in workers), sum(worker.refused for worker in workers)) > steps // 10
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1])
 def test_threads_take_and_give_while_creates_fail(hasty, seed):  # noqa: ARG001 - a setting
     together(seed, 2_000)
 
