@@ -21,7 +21,18 @@ TAIL_LINES = 20
 def commands(driver: str) -> dict[str, list[str]]:
     """The arguments of the interpreter, by the item's name. They run in a folder of their own."""
     examples = sorted((ROOT / "examples").glob("[0-9]*.py"))
-    pytest = ["-m", "pytest", "-q", "--maxfail=20", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
+    pytest = [
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "--maxfail=20",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+    ]
     return {
         "vmm demo": ["-m", "vmm", "demo", "--driver", driver],
         **{f"example {path.stem}": [str(path)] for path in examples},

@@ -19,6 +19,7 @@ NONE, READ, READWRITE = 0, 1, 3
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "row(text): the row of the rules that a case checks")
+    drivers(config)  # one that was asked for and is not there is an error here, once
     config.addinivalue_line("markers", "host_only(reason): the real driver may crash or cannot be brought there")
 
 
