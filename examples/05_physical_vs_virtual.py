@@ -10,7 +10,7 @@ import math
 
 import vmm
 from paged.replay import replay
-from paged.replay_chart import plot
+from paged.replay.chart import plot
 
 POLICIES = ("static", "paged-prealloc", "paged-vmm", "contiguous-vmm")
 PICTURE = "physical_vs_virtual.png"

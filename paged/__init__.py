@@ -13,7 +13,7 @@ from .models import from_config, model
 from .pool import KVPool
 from .presets import PRESETS
 from .replay import replay
-from .replay_report import Report
+from .replay.report import Report
 from .rows import Rows
 from .sequence import Sequence
 from .spec import KVSpec, ModelSpec

@@ -20,12 +20,12 @@ from ..atomic_file import check_writable, write_atomically
 from ..driver_costs import SETS, driver_costs
 from ..policies import POLICIES
 from ..replay import Run, load_workload, report_of, run_all
-from ..replay_chart import FORMATS, plot
-from ..replay_options import Options
-from ..replay_processes import ReplayError
-from ..replay_report import Report
-from ..replay_setup import describe_budget, prepare
-from ..replay_table import conclusion, driver_time_source, rejections, table
+from ..replay.chart import FORMATS, plot
+from ..replay.options import Options
+from ..replay.processes import ReplayError
+from ..replay.report import Report
+from ..replay.setup import describe_budget, prepare
+from ..replay.table import conclusion, driver_time_source, rejections, table
 from ..scheduler import SchedulerError
 
 STDOUT = "-"

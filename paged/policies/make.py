@@ -15,7 +15,7 @@ from .policy import Policy
 from .static import Static
 
 if TYPE_CHECKING:
-    from ..replay_setup import Setup
+    from ..replay.setup import Setup
 
 
 def make_policy(name: str, device: Device, setup: Setup) -> Policy:

@@ -10,8 +10,8 @@ from paged.policies import POLICIES, Usage, check_policy
 from paged.policies.grow_copy import GrowCopy
 from paged.policies.make import make_policy
 from paged.policies.policy import Policy
-from paged.replay_options import Options
-from paged.replay_setup import Setup, prepare
+from paged.replay.options import Options
+from paged.replay.setup import Setup, prepare
 
 MIB = 1 << 20
 GRANULARITY = 2 * MIB

@@ -11,9 +11,9 @@ import pytest
 import vmm
 from paged import replay
 from paged.policies import CAUSES, POLICIES
-from paged.replay_options import Options
-from paged.replay_report import Report
-from paged.replay_table import conclusion, rejections
+from paged.replay.options import Options
+from paged.replay.report import Report
+from paged.replay.table import conclusion, rejections
 from paged.workload import Workload, generate
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
@@ -256,7 +256,7 @@ def test_a_real_device_gives_what_is_free_and_its_calls_are_timed(real: RealDriv
 
 
 def test_a_real_device_is_shared_by_one_policy_at_a_time(real: RealDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["paged.replay"], "run_in_processes", None)
+    monkeypatch.setattr(sys.modules["paged.replay.run"], "run_in_processes", None)
     assert replay(generate(5), processes=4).driver == real.driver_name
 
 

@@ -7,8 +7,8 @@ import pytest
 import vmm
 from paged import replay
 from paged.policies import POLICIES
-from paged.replay_options import Options
-from paged.replay_setup import prepare
+from paged.replay.options import Options
+from paged.replay.setup import prepare
 from paged.workload import TraceError
 
 BAD = [

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from paged.replay_processes import ReplayError, run_in_processes
+from paged.replay.processes import ReplayError, run_in_processes
 
 
 def succeed(run: object, name: str, tell) -> str:

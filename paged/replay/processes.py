@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .replay_report import PolicyResult
+    from .report import PolicyResult
 
 _log = logging.getLogger("pagewalk")
 _TELL_EVERY_S = 0.1

@@ -6,8 +6,8 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
-from .simulation import Simulation
-from .timeline import Timeline
+from ..simulation import Simulation
+from ..timeline import Timeline
 
 SCHEMA = 1
 """The version of the JSON form."""

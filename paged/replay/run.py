@@ -10,17 +10,17 @@ from typing import Any
 
 import vmm
 
-from .driver_calls import DriverCalls
-from .driver_costs import DriverCosts, driver_costs
-from .meter import Meter
-from .policies.make import make_policy
-from .replay_options import Options
-from .replay_processes import run_in_processes
-from .replay_report import PolicyResult, Report, result_of
-from .replay_setup import Setup, prepare
-from .simulation import Simulation
-from .trace_reader import read_trace
-from .workload import DEFAULT_RATE, GENERATED_RATE, GENERATED_REQUESTS, Workload, generate
+from ..driver_calls import DriverCalls
+from ..driver_costs import DriverCosts, driver_costs
+from ..meter import Meter
+from ..policies.make import make_policy
+from ..simulation import Simulation
+from ..trace_reader import read_trace
+from ..workload import DEFAULT_RATE, GENERATED_RATE, GENERATED_REQUESTS, Workload, generate
+from .options import Options
+from .processes import run_in_processes
+from .report import PolicyResult, Report, result_of
+from .setup import Setup, prepare
 
 Progress = Callable[[str, int], None]
 """Told from time to time which policy has dealt with how many requests."""

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from vmm import format_size
 
-from .atomic_file import write_atomically
-from .replay_report import PolicyResult, Report
-from .timeline import Series
+from ..atomic_file import write_atomically
+from ..timeline import Series
+from .report import PolicyResult, Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,13 +9,13 @@ from pathlib import Path
 import vmm
 from vmm import format_size, round_down
 
-from .driver_calls import DriverCalls
-from .layout import KVLayout
-from .limits import Limits
-from .models import model as find_model
-from .replay_options import DEFAULT_GPU_MEMORY, Options
-from .roofline import Roofline
-from .spec import ModelSpec
+from ..driver_calls import DriverCalls
+from ..layout import KVLayout
+from ..limits import Limits
+from ..models import model as find_model
+from ..roofline import Roofline
+from ..spec import ModelSpec
+from .options import DEFAULT_GPU_MEMORY, Options
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from vmm import format_size
 
-from .policies import CAUSES
-from .replay_report import Figure, PolicyResult, Report
+from ..policies import CAUSES
+from .report import Figure, PolicyResult, Report
 
 Rows = Iterator[tuple[str, Callable[[PolicyResult], str]]]
 
