@@ -1,7 +1,16 @@
-"""Append, decode and gather on a pool: the kernels, with the strides and tables that belong to it.
+"""Append, decode, prefill and gather on a pool: the kernels, with the strides and tables that belong to it.
 
 Arrays are NumPy where kernels run on the CPU and CuPy on a GPU; slots, tables and lengths are made on the host and
-follow the caller's arrays to their side.
+follow the caller's arrays to their side. ``span_attention`` has the same for a ContiguousKV.
+
+What decode and prefill share. ``query`` is of the pool's dtype, or of float16 or bfloat16 over a pool of e4m3 or int8;
+Hq is a multiple of Hkv. ``scoring`` has the scale (1 / sqrt(D) if None), soft cap, ALiBi slopes, attention sinks, and
+the scales that a pool of e4m3 or int8 needs. ``window``: only the last so many tokens up to a query's own are seen,
+those of the spec's window if None. ``lse``, float32 [B or N, Hq], receives log2 of the sum of exp of all scores, minus
+infinity where there are none. ``kernel`` is "simple" (scale alone; any dtype, D and layout), "fast" (float16, bfloat16,
+e4m3 or int8; D 64, 128 or 256; layout hnd or nhd) or None: the fast one where there is one on a GPU, or where only it
+does what is asked for. On a GPU where it was never proven its first use compares it with the simple one, and waits for
+the device; a difference is a RuntimeWarning, and the simple one is used.
 """
 
 from __future__ import annotations
@@ -11,33 +20,61 @@ from typing import Any
 
 import numpy as np
 
-from kernels_cu import launch
+from kernels_cu import Rotary, Scoring, launch, plan_prefill
 from vmm import RangeError
 
-from .block_table import Slots, batch_lengths, batch_tables
-from .decode_kernel import choose_kernel, decode_fast
-from .layout import K, V
+from .attention_options import AttentionOptions, window_of
+from .block_table import Slots, Tables, batch_lengths, batch_tables
+from .decode_kernel import decode_fast, decode_simple
+from .gather import gather as gather
+from .kernel_choice import choose_kernel
 from .pool import KVPool
+from .prefill_kernel import prefill_fast, prefill_simple
 from .sequence import Sequence
 
 Array = Any
 """A numpy.ndarray on the host driver, a cupy.ndarray on a GPU."""
 
 
-def append(pool: KVPool, layer: int, key: Array, value: Array, slots: Slots, *, stream: int = 0) -> None:
+def append(
+    pool: KVPool,
+    layer: int,
+    key: Array,
+    value: Array,
+    slots: Slots,
+    *,
+    key_scale: Array | None = None,
+    value_scale: Array | None = None,
+    rotary: Rotary | None = None,
+    stream: int = 0,
+) -> None:
     """Write K and V of T new tokens of one layer to the slots that ``Sequence.append`` returned.
 
-    ``key`` and ``value`` [T, Hkv, D] of the pool's dtype; ``slots`` int64 [T], those of several sequences one after the
-    other; a token whose slot is negative is skipped. Raises RangeError for a layer or a slot that the pool does not
-    have, kernels_cu.LaunchError for arrays that do not fit.
+    ``key`` and ``value`` [T, Hkv, D] of the pool's dtype, or of float32, float16 or bfloat16 for a pool of e4m3 or
+    int8, which holds them divided by ``key_scale`` and ``value_scale``, float32 [Hkv] or [1]. ``slots`` int64 [T],
+    those of several sequences one after the other; a token whose slot is negative is skipped. With ``rotary`` keys are
+    turned by their positions first (``kernels_cu.launch.rotate_query`` turns queries).
+
+    Raises RangeError for a layer that the pool does not have, or a slot, if the slots are on the host; a device's are
+    not looked at. kernels_cu.LaunchError for arrays that do not fit.
     """
     pool.check_usable()
     end = pool.block_pool.rows.blocks * pool.layout.block_size
     if isinstance(slots, list | tuple):
         slots = np.asarray(slots, np.int64)
-    if slots.size and int(slots.max()) >= end:
+    if isinstance(slots, np.ndarray) and slots.size and int(slots.max()) >= end:
         raise RangeError(f"slot {slots.max()} is not there; the pool has slots 0 to {end - 1}")
-    launch.append_kv(pool.device, pool.kv(layer), key, value, np.asarray(slots, like=key), stream=stream)
+    launch.append_kv(
+        pool.device,
+        pool.kv(layer),
+        key,
+        value,
+        np.asarray(slots, like=key),
+        key_scale=key_scale,
+        value_scale=value_scale,
+        rotary=rotary,
+        stream=stream,
+    )
 
 
 def decode(
@@ -46,62 +83,79 @@ def decode(
     query: Array,
     sequences: Sequences[Sequence],
     *,
-    scale: float | None = None,
+    scoring: Scoring | None = None,
+    window: int | None = None,
+    lse: Array | None = None,
     kernel: str | None = None,
     stream: int = 0,
 ) -> Array:
     """Attention of one query token of each sequence over all its tokens: ``query`` and the result [B, Hq, D].
 
-    Hq is a multiple of Hkv; ``scale`` is 1 / sqrt(D) if None. A sequence without tokens gives zeros. ``kernel`` is
-    "simple", "fast" (float16 or bfloat16, D 64, 128 or 256, layout hnd or nhd) or None: the fast one where there is one
-    on a GPU. On one where it was never proven its first use compares it with the simple one, and waits for the device;
-    a difference is a RuntimeWarning, and the simple one is used.
+    The query's token is the last one of its sequence. A sequence without tokens gives zeros. For the options see above.
 
-    Raises RangeError for a layer that the pool does not have, ClosedError for a freed sequence, ValueError for one of
-    another pool, a ``query`` with other rows than sequences or an unknown kernel, kernels_cu.LaunchError for arrays
-    that do not fit or a cache that the kernel does not walk.
+    Raises RangeError for a layer that the pool does not have or a window below 1, ClosedError for a freed sequence,
+    ValueError for one of another pool, a ``query`` with other rows than sequences or an unknown kernel,
+    kernels_cu.LaunchError for arrays that do not fit, or a cache or option that the kernel does not have.
     """
-    for sequence in sequences:
-        sequence.check_in(pool)
+    tables, lengths = _batch(pool, query, sequences)
     if len(query) != len(sequences):
         raise ValueError(f"query has {len(query)} rows for {len(sequences)} sequences; give one row a sequence")
-    tables = np.asarray(batch_tables([sequence.table for sequence in sequences]), like=query)
-    lengths, kv, out = batch_lengths([sequence.length for sequence in sequences]), pool.kv(layer), np.empty_like(query)
-    if choose_kernel(pool, kv, query, kernel) == "fast":
-        decode_fast(pool, kv, query, tables, lengths, out, scale, stream)
-        return out
-    counts = np.asarray(lengths, like=query)
-    launch.paged_attention_simple(pool.device, kv, query, tables, counts, out, scale=scale, stream=stream)
+    options = _options(pool, lengths, scoring, window, lse, stream)
+    kv, out = pool.kv(layer), np.empty_like(query)
+    chosen = choose_kernel(pool.device, "paged_decode", kv, query, options, kernel)
+    run = decode_fast if chosen == "fast" else decode_simple
+    run(pool, kv, query, tables, lengths, out, options)
     return out
 
 
-def gather(pool: KVPool, layer: int, sequence: Sequence) -> tuple[Array, Array]:
-    """Copies of a sequence's K and V of one layer, [L, Hkv, D] each, when the device's work is done.
+def prefill(
+    pool: KVPool,
+    layer: int,
+    query: Array,
+    sequences: Sequences[Sequence],
+    query_lengths: Sequences[int],
+    *,
+    causal: bool = True,
+    scoring: Scoring | None = None,
+    window: int | None = None,
+    lse: Array | None = None,
+    kernel: str | None = None,
+    stream: int = 0,
+) -> Array:
+    """Attention of the last ``query_lengths`` tokens of each sequence over all its tokens, those included.
 
-    Raises RangeError for a layer that the pool does not have, ClosedError for a freed sequence, ValueError for one of
-    another pool.
+    ``query`` and the result [N, Hq, D] hold the tokens of all sequences one after the other; their K and V were
+    appended already. A whole prompt is a chunk like any other: with L tokens in a sequence and T of them in the query,
+    query i stands at position L - T + i and sees what stands up to there (the causal mask is aligned at the end), or
+    everything if not ``causal``. For the options see above.
+
+    Raises what ``decode`` does, and ValueError for ``query_lengths`` that do not add up to the query's rows or are
+    longer than their sequences.
     """
-    sequence.check_in(pool)
-    pool.layout.plane(layer)
-    pool.device.synchronize()
-    return _gather(pool, layer, sequence, K), _gather(pool, layer, sequence, V)
+    tables, lengths = _batch(pool, query, sequences)
+    kv = pool.kv(layer)
+    heads = query.shape[1] if query.ndim == 3 else 0
+    plan = plan_prefill(np.asarray(query_lengths, np.int64), lengths, heads, kv.kv_heads)
+    if len(query) != plan.tokens:
+        raise ValueError(f"query has {len(query)} rows, query_lengths add up to {plan.tokens}; give one row a token")
+    options = _options(pool, lengths, scoring, window, lse, stream)
+    out = np.empty_like(query)
+    chosen = choose_kernel(pool.device, "paged_prefill", kv, query, options, kernel)
+    run = prefill_fast if chosen == "fast" else prefill_simple
+    run(pool, kv, query, tables, plan, out, causal, options)
+    return out
 
 
-def _gather(pool: KVPool, layer: int, sequence: Sequence, component: int) -> Array:
-    spec = pool.layout.spec
-    blocks = [_by_token(pool.view(block, layer, component), pool, component) for block in sequence.table]
-    if not blocks:
-        return pool.range.array(spec.dtype, (0, spec.kv_heads, spec.head_dim)).copy()
-    return np.concatenate(blocks)[: sequence.length]
+def _batch(pool: KVPool, query: Array, sequences: Sequences[Sequence]) -> tuple[Array, Tables]:
+    """The block tables of the sequences on the query's side, and their lengths on the host."""
+    for sequence in sequences:
+        sequence.check_in(pool)
+    tables = np.asarray(batch_tables([sequence.table for sequence in sequences]), like=query)
+    return tables, batch_lengths([sequence.length for sequence in sequences])
 
 
-def _by_token(block: Array, pool: KVPool, component: int) -> Array:
-    """One block's K or V as [block_size, Hkv, D], whatever the layout."""
-    spec = pool.layout.spec
-    if pool.layout.layout == "nhd":
-        return block
-    if pool.layout.layout == "hnd":
-        return block.transpose(1, 0, 2)
-    if component == K:
-        return block.transpose(2, 0, 1, 3).reshape(pool.layout.block_size, spec.kv_heads, spec.head_dim)
-    return block.transpose(2, 0, 1)
+def _options(
+    pool: KVPool, lengths: Tables, scoring: Scoring | None, window: int | None, lse: Array | None, stream: int
+) -> AttentionOptions:
+    effective = window_of(pool.layout.spec.window, window, int(lengths.max(initial=0)))
+    return AttentionOptions(scoring or Scoring(), effective, lse, stream)

@@ -31,7 +31,7 @@ from vmm.finishing import Finishing
 from vmm.one_thread import one_thread
 
 from .invariants import must
-from .layout import K
+from .layout import K, check_place
 from .spec import KVSpec
 
 ORDERS = ("layer", "token")
@@ -101,7 +101,7 @@ class ContiguousKV:
             raise ValueError(f"order {order!r} is unknown; use 'layer' or 'token'")
         if max_length < 1 or max_sequences < 1:
             raise ValueError(f"max_length {max_length} and max_sequences {max_sequences} must be at least 1")
-        self.spec, self.order = spec, order
+        self.device, self.spec, self.order = device, spec, order
         self.max_length, self.max_sequences = operator.index(max_length), operator.index(max_sequences)
         self.planes = spec.layers * spec.components if order == "layer" else 1
         self.unit = spec.token_bytes // self.planes
@@ -179,11 +179,25 @@ class ContiguousKV:
         return bool(self._free) and tokens <= self.max_length and self.can_commit(self.steps(tokens))
 
     def address(self, span: Span, token: int, layer: int = 0, component: int = K, head: int = 0, d: int = 0) -> int:
-        """The address of one number of K or V of a token of a span."""
-        place = layer * self.spec.components + component
-        start = self.range.base + span.index * self.span_stride + token * self.unit
-        start += place * (self.plane_stride if self.order == "layer" else self.spec.component_token_bytes)
+        """The address of one number of K or V of a token of a span.
+
+        Raises RangeError for a token, layer, component, head or d that is not there, as ``check_mine`` for the span.
+        """
+        self.check_mine(span)
+        check_place("token", token, self.max_length)
+        check_place("head", head, self.spec.kv_heads)
+        check_place("d", d, self.spec.head_dim)
+        start = self.plane_address(layer, component) + span.index * self.span_stride + token * self.unit
         return start + (head * self.spec.head_dim + d) * self.spec.element_bytes
+
+    def plane_address(self, layer: int, component: int = K) -> int:
+        """The address of K or V of the first token of a layer, were the first span open."""
+        check_place("layer", layer, self.spec.layers)
+        check_place("component", component, self.spec.components)
+        place = layer * self.spec.components + component
+        return self.range.base + place * (
+            self.plane_stride if self.order == "layer" else self.spec.component_token_bytes
+        )
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -218,7 +232,7 @@ class ContiguousKV:
     @one_thread
     def retire(self, span: Span, after: After = None) -> None:
         """What ``Span.close`` does. Raises StateError, and changes nothing, while an array views the span."""
-        self._check_mine(span)
+        self.check_mine(span)
         steps = self.steps(span.length)
         with Finishing() as rest:
             rest.run(self.range.decommit, self._chunks(span, 0, steps), after=after)
@@ -269,15 +283,16 @@ class ContiguousKV:
         if self.range.closed:
             raise ClosedError(f"{self.range.name} is closed; make a new one")
 
-    def _check_mine(self, span: Span) -> None:
+    def check_mine(self, span: Span) -> None:
+        """Raise ClosedError for a closed span or pool, StateError for another's span."""
+        if span.index < 0:
+            raise ClosedError("the span was closed; open a new one")
         self._check_open()
         if self._open.get(span.index) is not span:
             raise StateError(f"{span!r} is not a span of {self.range.name!r}; use the one that opened it")
 
     def _check_append(self, span: Span, tokens: int) -> None:
-        if span.index < 0:
-            raise ClosedError("the span was closed; open a new one")
-        self._check_mine(span)
+        self.check_mine(span)
         if tokens < 0 or span.length + tokens > self.max_length:
             raise RangeError(
                 f"cannot append {tokens} tokens to {span.length}: a span holds at most {self.max_length}; "

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-"""The types that K and V can be kept in, with their size in bytes."""
+ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "e4m3": 1, "int8": 1}
+"""The types that K and V can be kept in, with their size in bytes; e4m3 and int8 are kept divided by a scale."""
 
-_LATER = ("fp8", "fp8_e4m3", "fp8_e5m2", "int8", "float8_e4m3fn", "float8_e5m2")
+_LATER = ("fp8", "fp8_e4m3", "fp8_e5m2", "float8_e4m3fn", "float8_e5m2")
 
 
 def check_dtype(dtype: str, name: str = "dtype") -> str:
@@ -51,6 +51,11 @@ class KVSpec:
     def element_bytes(self) -> int:
         """Bytes of one number of K or V."""
         return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def array_dtype(self) -> str:
+        """What arrays of its memory have as their type; the bits, uint8, for e4m3, which not every library knows."""
+        return "uint8" if self.dtype == "e4m3" else self.dtype
 
     @property
     def component_token_bytes(self) -> int:

@@ -11,10 +11,10 @@ import pytest
 
 import paged
 import vmm
-from kernels_cu import LaunchError, launch, net, reference
+from kernels_cu import LaunchError, Scoring, launch, net, reference
 from kernels_cu.compiler import find_compiler
 from kernels_cu.errors import CompilerMissingError
-from paged import attention, decode_kernel
+from paged import attention, decode_kernel, kernel_choice, last_plans
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 BOUNDS = {"float16": 2e-3, "bfloat16": 1.6e-2}
@@ -54,11 +54,10 @@ def _decode(found, **options):
 def counted(monkeypatch):
     """How often each decode kernel was launched by ``attention.decode``; the net's own launches do not count."""
     counts = {"paged_decode": 0, "paged_attention_simple": 0}
-    for module in (attention, decode_kernel):
-        stand_in = SimpleNamespace(**vars(launch))
-        for name in counts:
-            setattr(stand_in, name, _counting(counts, name))
-        monkeypatch.setattr(module, "launch", stand_in)
+    stand_in = SimpleNamespace(**vars(launch))
+    for name in counts:
+        setattr(stand_in, name, _counting(counts, name))
+    monkeypatch.setattr(decode_kernel, "launch", stand_in)
     return counts
 
 
@@ -77,8 +76,8 @@ def test_the_fast_kernel_can_be_forced_and_agrees_with_float64(device, counted, 
     with _filled(device, dtype, order=order, layout=layout) as found:
         out = _decode(found, kernel="fast")
         assert np.abs(out - found.wanted).max() <= 5 * BOUNDS[dtype]
-        scaled = _decode(found, kernel="fast", scale=0.5)
-        assert np.abs(scaled - _decode(found, kernel="simple", scale=0.5)).max() <= 10 * BOUNDS[dtype]
+        scaled = _decode(found, kernel="fast", scoring=Scoring(scale=0.5))
+        assert np.abs(scaled - _decode(found, kernel="simple", scoring=Scoring(scale=0.5))).max() <= 10 * BOUNDS[dtype]
         assert np.abs(scaled - out).max() > 0.1
     assert counted == {"paged_decode": 2, "paged_attention_simple": 1}
 
@@ -91,10 +90,8 @@ def test_on_the_host_driver_the_simple_kernel_is_the_default(device, counted):
 
 def test_the_layers_of_a_step_share_a_plan(device, monkeypatch):
     plans = []
-    plan = decode_kernel.plan_decode
-    monkeypatch.setattr(
-        decode_kernel, "plan_decode", lambda *which, **how: plans.append(plan(*which, **how)) or plans[-1]
-    )
+    plan = last_plans.plan_decode
+    monkeypatch.setattr(last_plans, "plan_decode", lambda *which, **how: plans.append(plan(*which, **how)) or plans[-1])
     with _filled(device) as found:
         for layer in (0, 1, 1):
             attention.decode(found.pool, layer, found.query, found.sequences, kernel="fast")
@@ -134,7 +131,7 @@ def test_an_unknown_kernel_is_refused_before_anything_is_launched(device, counte
 @pytest.fixture
 def unproven(device, monkeypatch):
     """The CPU as a GPU of its own name, on which nothing was proven."""
-    monkeypatch.setattr(decode_kernel, "CPU", "nowhere")
+    monkeypatch.setattr(kernel_choice, "CPU", "nowhere")
     monkeypatch.setattr(net, "_right", {})
     return device
 
