@@ -135,7 +135,7 @@ def prefill(
     tables, lengths = _batch(pool, query, sequences)
     kv = pool.kv(layer)
     heads = query.shape[1] if query.ndim == 3 else 0
-    plan = plan_prefill(np.asarray(query_lengths, np.int64), lengths, heads, kv.kv_heads)
+    plan = plan_prefill(query_lengths, lengths, heads, kv.kv_heads)
     if len(query) != plan.tokens:
         raise ValueError(f"query has {len(query)} rows, query_lengths add up to {plan.tokens}; give one row a token")
     options = _options(pool, lengths, scoring, window, lse, stream)
