@@ -1,13 +1,13 @@
-"""The net, and the other kernels: contiguous decode, append, gather, copies, prefill. Each is checked, then timed."""
+"""The net, the functions of paged over it, and the other kernels. Each is checked, then timed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import contiguous, first_look, moves, prefill
+from . import contiguous, first_look, moves, prefill, wrappers
 from .bench import Bench
 
-_FAMILIES = (first_look, contiguous, moves, prefill)
+_FAMILIES = (first_look, wrappers, contiguous, moves, prefill)
 
 
 def names() -> list[str]:

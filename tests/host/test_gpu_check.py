@@ -47,6 +47,8 @@ def test_a_dry_run_checks_one_item_of_each_kind(tmp_path):
         "decode": ["base", "dtype e4m3", "order layer", "layout vllm, simple"],
         "kernels": [
             "first look at paged_decode",
+            "attention.prefill",
+            "span_attention.decode",
             "contiguous decode, base",
             "append 256 tokens",
             "gather 65536 tokens",
