@@ -19,19 +19,24 @@ from .paged_kv import ELEMENT_BYTES, LAYOUTS
 from .report import ARCHS, KERNELS, report
 from .report_table import print_memory, print_report
 
+_DONE, _FAILED = 0, 1
 EXAMPLE = (
     "\b\nExamples:\n  python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90"
     "\n  python -m kernels_cu report --memory --kernel paged_decode"
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(package_name="pagewalk", prog_name="pagewalk")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Kernels in plain CUDA C for a paged KV cache.
 
     Example: python -m kernels_cu report --arch sm_90
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        raise click.UsageError("name a command: report")
 
 
 @main.command("report", epilog=EXAMPLE)
@@ -54,14 +59,10 @@ def report_command(
     """Registers, spills, shared memory, thread blocks a multiprocessor and main loop of each kernel, from its cubin."""
     if head_dim % 8:
         raise click.BadParameter(f"{head_dim} is not a multiple of 8", param_hint="--head-dim")
-    try:
-        if memory:
-            _memory(dtype, head_dim, kernels, as_json)
-        else:
-            _cubins(dtype, head_dim, layout, archs, kernels, as_json)
-    except KernelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    if memory:
+        _memory(dtype, head_dim, kernels, as_json)
+    else:
+        _cubins(dtype, head_dim, layout, archs, kernels, as_json)
 
 
 def _cubins(
@@ -69,6 +70,8 @@ def _cubins(
 ) -> None:
     version = nvrtc_version()
     found = list(_shown(report(dtype, head_dim, layout, archs, kernels), len(archs) * len(kernels)))
+    if not found:
+        raise click.UsageError(f"{' and '.join(kernels)}: not made for {dtype}, head_dim {head_dim}, layout {layout}")
     if as_json:
         print(json.dumps({"schema": 1, "nvrtc": version, "kernels": [row.row() for row in found]}, indent=2))
     else:
@@ -80,6 +83,8 @@ def _memory(dtype: str, head_dim: int, kernels: Sequence[str], as_json: bool) ->
     measured = [kernel for kernel in kernels if kernel in CASES]
     steps = _shown(memory_report(dtype, head_dim, measured), len(measured) * len(LAYOUTS) * len(ORDERS) * len(PLACES))
     found = [row for rows in steps for row in rows]
+    if not found:
+        raise click.UsageError(f"--memory has no {' and no '.join(kernels)} of {dtype}, head_dim {head_dim}")
     if as_json:
         print(json.dumps({"schema": 1, "memory": [asdict(row) for row in found]}, indent=2))
     else:
@@ -98,5 +103,23 @@ def _shown(work: Iterable[T], steps: int) -> Iterable[T]:
     return track(work, "compiling", total=steps, console=console, transient=True, disable=not console.is_terminal)
 
 
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0 done, 1 failed, 2 bad usage. Every error is one line."""
+    try:
+        main.main(arguments, prog_name="python -m kernels_cu", standalone_mode=False)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("stopped", _FAILED)
+    except (KernelError, OSError, MemoryError) as error:
+        return _fail(str(error) or type(error).__name__, _FAILED)
+    return _DONE
+
+
+def _fail(message: str, status: int) -> int:
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return status
+
+
 if __name__ == "__main__":
-    main(prog_name="python -m kernels_cu")
+    sys.exit(run())

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
-from click.testing import CliRunner
 
 from kernels_cu import CompilerMissingError, nvrtc
-from kernels_cu.__main__ import main
+from kernels_cu.__main__ import run
 from kernels_cu.report import KERNELS
 from kernels_cu.sass import find_nvdisasm
 
@@ -37,8 +41,16 @@ def _hide_nvdisasm(monkeypatch):
     monkeypatch.setattr("kernels_cu.report.find_nvdisasm", not_there)
 
 
-def _run(*arguments):
-    return CliRunner().invoke(main, ["report", *arguments], env={"COLUMNS": "100"})
+def _run(*arguments, command="report"):
+    """What the command line prints, and its exit status."""
+    said, complained = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, COLUMNS="100"),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(complained),
+    ):
+        status = run([command, *arguments] if command else [*arguments])
+    return SimpleNamespace(exit_code=status, stdout=said.getvalue(), stderr=complained.getvalue())
 
 
 def test_the_table_has_every_kernel(monkeypatch):
@@ -107,7 +119,7 @@ def test_json_is_one_object_with_the_parameter_table():
 def test_help_shows_an_example():
     done = _run("--help")
     assert done.exit_code == 0
-    assert "python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90" in done.output
+    assert "python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -118,19 +130,36 @@ def test_help_shows_an_example():
         (["--dtype", "int4"], "'int4' is not one of"),
         (["--layout", "dhn"], "'dhn' is not one of"),
         (["--kernel", "nothing"], "'nothing' is not one of"),
+        (["--shout"], "No such option"),
+        (["--memory", "--kernel", "fill_blocks"], "--memory has no fill_blocks of bfloat16, head_dim 128"),
     ],
 )
-def test_bad_usage_is_status_2(arguments, text):
+def test_bad_usage_is_one_line_and_status_2(arguments, text):
     done = _run(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert re.fullmatch(rf"error: .*{re.escape(text)}.*\n", done.stderr)
+
+
+def test_a_kernel_that_is_not_made_for_such_a_cache_is_one_line():
+    _need_nvrtc()
+    done = _run("--layout", "vllm", "--kernel", "paged_decode")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "error: paged_decode: not made for bfloat16, head_dim 128, layout vllm\n"
+
+
+def test_without_a_command_the_help_is_shown_and_the_error_is_one_line():
+    done = _run(command="")
     assert done.exit_code == 2
-    assert text in done.output
+    assert "report" in done.stdout
+    assert done.stderr == "error: name a command: report\n"
+    assert _run(command="nothing").stderr == "error: No such command 'nothing'.\n"
 
 
 def test_an_architecture_that_nvrtc_does_not_know_is_one_line():
     _need_nvrtc()
     done = _run("--arch", "sm_30")
     assert done.exit_code == 1
-    assert re.fullmatch(r"error: NVRTC could not compile append_kv for sm_30: .*\n", done.output)
+    assert re.fullmatch(r"error: NVRTC could not compile append_kv for sm_30: .*\n", done.stderr)
 
 
 def test_a_missing_nvrtc_is_one_line_that_names_the_wheel(monkeypatch):
@@ -140,4 +169,4 @@ def test_a_missing_nvrtc_is_one_line_that_names_the_wheel(monkeypatch):
     monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", not_there)
     done = _run()
     assert done.exit_code == 1
-    assert re.fullmatch(r"error: the NVRTC library was not found .*pip install nvidia-cuda-nvrtc .*\n", done.output)
+    assert re.fullmatch(r"error: the NVRTC library was not found .*pip install nvidia-cuda-nvrtc .*\n", done.stderr)
