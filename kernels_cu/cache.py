@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from .errors import CompileError
+
+_BUILDING = "building-"
+STALE_S = 900
+"""Seconds after which a folder that nobody holds is one that a killed process left."""
 
 
 def cache_folder() -> Path:
@@ -32,15 +40,16 @@ def fetch(name: str, build: Callable[[Path], None]) -> Path:
     """The path of the object ``name``; if it is not there, ``build`` writes it to the path that it is given.
 
     Safe with any number of processes: each builds under a name of its own and then renames, so that an object is either
-    absent or whole. Raises CompileError if the folder cannot be written.
+    absent or whole. What killed processes left is removed before. Raises CompileError if the folder cannot be written.
     """
     path = cache_folder() / name
     if path.exists():
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as folder:
-            unfinished = Path(folder) / name
+        _remove_left_behind(path.parent)
+        with _own_folder(path.parent) as folder:
+            unfinished = folder / name
             build(unfinished)
             unfinished.replace(path)
     except OSError as error:
@@ -48,3 +57,36 @@ def fetch(name: str, build: Callable[[Path], None]) -> Path:
             f"cannot keep compiled kernels in {path.parent}: {error.strerror}; set PAGEWALK_CACHE to a writable folder"
         ) from None
     return path
+
+
+@contextlib.contextmanager
+def _own_folder(parent: Path) -> Iterator[Path]:
+    """A folder to build in, held by a lock that ends with the process, and removed afterwards."""
+    with tempfile.TemporaryDirectory(dir=parent, prefix=_BUILDING, ignore_cleanup_errors=True) as folder:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _try_lock(held)
+            yield Path(folder)
+        finally:
+            os.close(held)
+
+
+def _remove_left_behind(parent: Path) -> None:
+    """Remove the folders of processes that were killed: old ones whose lock nobody holds."""
+    for folder in parent.glob(f"{_BUILDING}*"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if time.time() - os.fstat(held).st_mtime > STALE_S and _try_lock(held):
+                    shutil.rmtree(folder)
+            finally:
+                os.close(held)
+
+
+def _try_lock(held: int) -> bool:
+    """Whether the lock of an open folder could be had. On a file system without locks nobody has one: False."""
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from kernels_cu import CompileError
-from kernels_cu.cache import cache_folder, content_key, fetch
+from kernels_cu.cache import STALE_S, cache_folder, content_key, fetch
 from kernels_cu.compiler import Compiler, find_compiler
 from kernels_cu.host_build import build_kernel
 from kernels_cu.source import gpu_source, host_source
@@ -98,6 +99,51 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path, mon
         CompileError, match=r"cannot keep compiled kernels in .*; set PAGEWALK_CACHE to a writable folder"
     ):
         fetch("object.so", lambda path: path.write_text(""))
+
+
+def _old(folder):
+    long_ago = time.time() - STALE_S - 1
+    os.utime(folder, (long_ago, long_ago))
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path))
+    outside, dead, fresh, link = (
+        tmp_path / name for name in ("kept", "building-dead", "building-new", "building-link")
+    )
+    for folder in (outside, dead, fresh):
+        folder.mkdir()
+        (folder / "half.so").write_text("")
+    link.symlink_to(outside)
+    for folder in (outside, dead):
+        _old(folder)
+    fetch("object.so", lambda path: path.write_text("whole"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["building-link", "building-new", "kept", "object.so"]
+    assert (outside / "half.so").exists()
+
+
+def test_the_folder_of_a_process_that_lives_stays_however_old_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path))
+    other = """
+import sys
+from kernels_cu.cache import fetch
+def build(path):
+    print(path, flush=True)
+    sys.stdin.readline()
+    path.write_text("slow")
+fetch("slow.so", build)
+"""
+    command = [sys.executable, "-c", other]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        folder = Path(process.stdout.readline().strip()).parent
+        _old(folder)
+        fetch("one.so", lambda path: path.write_text(""))
+        assert folder.is_dir()
+        process.kill()
+        process.wait()
+        _old(folder)
+        fetch("two.so", lambda path: path.write_text(""))
+        assert not folder.exists()
 
 
 @pytest.mark.usefixtures("target")
