@@ -25,6 +25,7 @@ from .errors import (
     VmmError,
 )
 from .fence import After, Fence, handles_of
+from .givers import Giver
 from .growable import GrowableRange
 from .heap import Block, Heap
 from .host import HostDriver
@@ -33,7 +34,9 @@ from .physical import PhysicalMemory
 from .pins import Pin
 from .recorder import Event, Recorder
 from .residency import Residency, Slept
+from .share import Holder, Share
 from .sizes import Size, format_size, parse_size, round_down, round_up
+from .supply import Supply
 from .zero_window import ZeroWindow
 
 __all__ = [
@@ -51,8 +54,10 @@ __all__ = [
     "DriverMissingError",
     "Event",
     "Fence",
+    "Giver",
     "GrowableRange",
     "Heap",
+    "Holder",
     "HostDriver",
     "Mapping",
     "MemoryInfo",
@@ -67,11 +72,13 @@ __all__ = [
     "ReleaseError",
     "Residency",
     "Run",
+    "Share",
     "SharingError",
     "Size",
     "SizeError",
     "Slept",
     "StateError",
+    "Supply",
     "VmmError",
     "ZeroWindow",
     "describe",

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .address_range import AddressRange, Mapping, adjacent
-from .chunk_supply import ChunkSupply
 from .driver import Access
 from .errors import RangeError, VmmError
 from .fence import Fence
@@ -19,6 +18,7 @@ from .finishing import Finishing
 from .physical import PhysicalMemory
 from .retirement import Kept
 from .sizes import format_size
+from .supply import Supply
 from .suspended import Suspended
 from .zero_window import ZeroWindow
 
@@ -38,7 +38,7 @@ class Run:
 class ChunkMap:
     """The mappings of ``addresses`` by chunk index; a chunk from ``supply`` starts with ``access``."""
 
-    def __init__(self, addresses: AddressRange, supply: ChunkSupply, access: Access, name: str) -> None:
+    def __init__(self, addresses: AddressRange, supply: Supply, access: Access, name: str) -> None:
         self.addresses, self.supply, self.access, self.name = addresses, supply, access, name
         self.device, self.chunk_size = addresses.device, supply.chunk_size
         self.mappings: dict[int, Mapping] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from .chunk_supply import ChunkSupply
 from .chunked_range import ChunkedRange
 from .device import Device
 from .driver import Access
@@ -13,6 +12,7 @@ from .errors import RangeError, StateError
 from .fence import After
 from .finishing import Finishing
 from .sizes import Size, format_size, parse_size
+from .supply import Supply
 
 
 class GrowableRange(ChunkedRange):
@@ -28,7 +28,7 @@ class GrowableRange(ChunkedRange):
         reserve: Size,
         *,
         chunk: Size | None = None,
-        supply: ChunkSupply | None = None,
+        supply: Supply | None = None,
         access: str | Access = "rw",
         name: str | None = None,
     ) -> None:

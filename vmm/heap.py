@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from typing import Any
 
-from .chunk_supply import ChunkSupply
 from .device import Device
 from .errors import OutOfMemoryError, StateError
 from .fence import After
@@ -16,6 +15,7 @@ from .last_work import LastWork
 from .one_thread import one_thread
 from .sizes import Size, format_size, parse_size, round_up
 from .spans import FreeSpans
+from .supply import Supply
 from .views import Shape
 
 ALIGNMENT = 512
@@ -60,7 +60,7 @@ class Heap:
     """
 
     def __init__(
-        self, device: Device, reserve: Size, *, chunk: Size | None = None, supply: ChunkSupply | None = None
+        self, device: Device, reserve: Size, *, chunk: Size | None = None, supply: Supply | None = None
     ) -> None:
         self.range = GrowableRange(device, reserve, chunk=chunk, supply=supply, name="heap")
         self._spans = FreeSpans(self.range.reserved)

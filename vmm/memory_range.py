@@ -23,6 +23,7 @@ from .errors import ClosedError, RangeError, StateError
 from .finishing import Finishing
 from .pins import Pin, Pins
 from .sizes import Size, format_size, parse_size, parse_span, round_up
+from .supply import Supply
 from .suspended import Suspended
 from .views import Shape, Views, describe_array
 
@@ -41,7 +42,7 @@ class MemoryRange:
         reserve: Size,
         *,
         chunk: Size | None = None,
-        supply: ChunkSupply | None = None,
+        supply: Supply | None = None,
         access: str | Access = "rw",
         name: str | None = None,
     ) -> None:
@@ -53,7 +54,7 @@ class MemoryRange:
         self.device = device
         self.name = name or f"range {next(_numbers)}"
         self._own_supply = supply is None
-        self.supply = supply or ChunkSupply(device, chunk)
+        self.supply: Supply = supply or ChunkSupply(device, chunk)
         self.chunk_size = self.supply.chunk_size
         first_access = Access.of(access)
         addresses = AddressRange(device, round_up(parse_size(reserve, name="reserve"), self.chunk_size))

@@ -9,6 +9,7 @@ the operation must have come to its end or changed nothing, and at most the very
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -21,6 +22,7 @@ UNIT = 64 << 10
 RELEASES = {
     "cuMemRelease": "allocations",
     "cuMemAddressFree": "reservations",
+    "cuMemFreeHost": "pinned",
     "cuEventDestroy": "events",
     "cuDevicePrimaryCtxRelease": "contexts",
     "cuCtxPopCurrent": "",
@@ -126,6 +128,12 @@ class World:
                 self.host.cuMemRelease(handle)
         for base, size in seen.reservations:
             self.host.cuMemAddressFree(base, size)
+        if seen.plain:
+            self.host.cuCtxPushCurrent(self.host.cuDevicePrimaryCtxRetain(0)[1])
+            for base, _size in seen.plain:
+                self.host.cuMemFreeHost(base)
+            self.host.cuCtxPopCurrent()
+            self.host.cuDevicePrimaryCtxRelease(0)
         for event in seen.events:
             self.host.cuEventDestroy(event)
         for stream in seen.streams:
@@ -153,8 +161,9 @@ def bytes_of(memory: Any, chunk: int) -> Any:
 
 def books_of(owner: Any) -> Any:
     """What an owner says about itself, in plain values."""
-    if isinstance(owner, vmm.ChunkSupply):
-        return owner.in_use - owner._retiring * UNIT, not owner._finalizer.alive
+    if isinstance(owner, vmm.Supply):
+        bounds = (owner.floor, owner.ceiling) if isinstance(owner, vmm.Share) else ()
+        return owner.in_use - owner.retiring, not owner._finalizer.alive, bounds
     if isinstance(owner, vmm.ChunkedRange):
         if owner.closed:
             return "closed"
@@ -174,6 +183,8 @@ def books_of(owner: Any) -> Any:
         return owner.closed
     if hasattr(owner, "block_pool"):
         return _books_of_pool(owner)
+    if hasattr(owner, "max_blocks"):  # tables on the device: until the next update their entries mean nothing
+        return repr(owner)
     if hasattr(owner, "max_sequences"):
         spans = {index: span.length for index, span in owner._open.items()}
         return books_of(owner.range), spans, sorted(owner._free), owner.tokens, owner._steps
@@ -203,6 +214,7 @@ def run_once(case: Any, streams: str, at: int, code: int, done: Any = None) -> W
             operation()
         except vmm.VmmError as caught:
             error = caught
+            traceback.clear_frames(caught.__traceback__)  # arrays in them would keep memory in use
         through, call = world.api.disarm(), world.api.failed
         if through:
             if error is not None:

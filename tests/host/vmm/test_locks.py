@@ -62,7 +62,7 @@ def test_a_range_that_is_dropped_under_a_lock_waits_for_nobody():
         collecting, dropped = threading.Event(), threading.Event()
 
         def drop():
-            with supply._lock:
+            with supply._stock.lock:
                 collecting.wait(PATIENCE)
                 lost.clear()
                 dropped.set()
@@ -461,7 +461,7 @@ FORK = """
     held, leave = threading.Event(), threading.Event()
 
     def hold():
-        with device.retirement.alone(), supply._lock:
+        with device.retirement.alone(), supply._stock.lock:
             held.set()
             leave.wait()
 

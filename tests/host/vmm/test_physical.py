@@ -105,4 +105,4 @@ def test_exported_memory_never_goes_to_another_owner(device):
         assert not second.closed
         assert supply.cached == 2 * device.granularity
         assert first not in supply.take(4)
-        supply.give(list(supply._out))
+        supply.give(list(supply._stock.out))

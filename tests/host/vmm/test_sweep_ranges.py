@@ -6,6 +6,7 @@ import vmm
 from vmm.chunk_map import ChunkMap
 from vmm.fence import Fence
 from vmm.host import SweepError
+from vmm.stock import Stock
 
 UNIT = 64 << 10
 CASES = {}
@@ -31,14 +32,14 @@ def make_a_supply(world):
     return lambda: world.supply(budget=4 * UNIT)
 
 
-@case("ChunkSupply.take")
+@case("Supply.take")
 def take_cached_and_new(world):
     supply = world.supply(cache=2 * UNIT)
     supply.give(supply.take(2))
     return lambda: keep(world, supply, supply.take(4))
 
 
-@case("ChunkSupply.take", loose=True)
+@case("Supply.take", loose=True)
 def take_what_the_budget_has_only_when_retired(world):
     supply = world.supply(budget=3 * UNIT)
     kv = world.range([0, 1, 2], supply=supply)
@@ -47,12 +48,12 @@ def take_what_the_budget_has_only_when_retired(world):
     return lambda: keep(world, supply, supply.take(2))
 
 
-@case("ChunkSupply.take", loose=True)
+@case("Supply.take", loose=True)
 def take_what_another_cache_keeps(world):
     other = world.supply(cache=60 * UNIT)
     other.give(other.take(60))
     supply = world.supply()
-    return lambda: keep(world, supply, supply.take(6)) if len(supply._out) == 0 else None
+    return lambda: keep(world, supply, supply.take(6)) if not supply.in_use else None
 
 
 class Held:
@@ -73,14 +74,14 @@ def keep(world, supply, chunks):
     return world.own(Held(supply, chunks))
 
 
-@case("ChunkSupply.give")
+@case("Supply.give")
 def give_some_to_the_cache(world):
     supply = world.supply(cache=UNIT)
     held = keep(world, supply, supply.take(4))
     return held.close
 
 
-@case("ChunkSupply.trim")
+@case("Supply.trim")
 def trim_a_supply(world):
     supply = world.supply(cache=4 * UNIT)
     supply.give(supply.take(4))
@@ -336,7 +337,9 @@ def close_a_heap(world):
 
 QUESTIONS = {
     "ChunkSupply.in_use", "ChunkSupply.cached", "ChunkSupply.prefetch", "ChunkSupply.prefetch_error",
-    "ChunkSupply.available", "ChunkSupply.can_take", "ChunkedRange.closed", "ChunkedRange.committed",
+    "Supply.device", "Supply.chunk_size", "Supply.exportable", "Supply.budget", "Supply.in_use", "Supply.retiring",
+    "Supply.available", "Supply.can_take", "ChunkSupply.retiring", "ChunkSupply.holders",
+    "ChunkedRange.closed", "ChunkedRange.committed",
     "ChunkedRange.retiring", "ChunkedRange.chunk_count", "ChunkedRange.is_committed", "ChunkedRange.is_retiring",
     "ChunkedRange.committed_chunks", "ChunkedRange.mapping", "ChunkedRange.mappings", "ChunkedRange.runs",
     "ChunkedRange.check_unused", "ChunkedRange.asleep", "ChunkedRange.is_held", "ChunkedRange.held_chunks",
@@ -346,16 +349,17 @@ QUESTIONS = {
 }  # fmt: skip
 """They change nothing and call no driver."""
 WITHOUT_CALLS = {
-    "ChunkSupply.retire": "a number", "ChunkSupply.forked": "a lock", "ChunkSupply.wait_prefetched": "a wait",
+    "Supply.retire": "a number", "Supply.close": "made for others", "ChunkSupply.wait_prefetched": "a wait",
     "ChunkedRange.array": "looks at its own books", "ChunkedRange.pin": "a note", "Block.array": "as that of a range",
     "Heap.view": "as the array of a range", "Block.__init__": "plain data",
 }  # fmt: skip
 SWEPT_ELSEWHERE = {f"ChunkedRange.{name}" for name in ("suspend", "fall_asleep", "restore", "resume")}
-"""By the tests of sleep."""
+SWEPT_ELSEWHERE |= {"Supply.__init__", "Supply.obtainable", "Supply.register", "ChunkSupply.share"}
+"""By the tests of sleep, and of shares."""
 
 
 def test_every_public_operation_is_swept(sweeping):
-    classes = vmm.ChunkSupply, vmm.ChunkedRange, vmm.GrowableRange, vmm.ZeroWindow, vmm.Heap, vmm.Block
+    classes = vmm.Supply, vmm.ChunkSupply, vmm.ChunkedRange, vmm.GrowableRange, vmm.ZeroWindow, vmm.Heap, vmm.Block
     covered = {name for one in CASES.values() for name in one.covers} | QUESTIONS | set(WITHOUT_CALLS) | SWEPT_ELSEWHERE
     assert sweeping.public_methods(*classes) - covered == set()
 
@@ -377,16 +381,17 @@ def forget_what_was_unmapped(monkeypatch):
 
 def count_what_was_never_taken(monkeypatch):
     """The budget counts the chunks before they are there, and keeps the count when they do not come."""
-    whole = vmm.ChunkSupply._take
+    whole = Stock._take
 
-    def take(self, count):
+    def take(self, account, count):
         chunks = [object() for _ in range(count)]
-        self._out.update(chunks)
-        taken = whole(self, count)
-        self._out.difference_update(chunks)
+        self.out.update(dict.fromkeys(chunks, account))
+        taken = whole(self, account, count)
+        for chunk in chunks:
+            del self.out[chunk]
         return taken
 
-    monkeypatch.setattr(vmm.ChunkSupply, "_take", take)
+    monkeypatch.setattr(Stock, "_take", take)
 
 
 def lose_a_fence(monkeypatch):
