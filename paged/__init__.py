@@ -5,9 +5,11 @@ block table -> attention. ContiguousKV is the other way: one span of addresses a
 """
 
 from . import attention as attention
+from .batch import Batch
 from .block_pool import BlockPool, Choice
 from .block_table import batch_lengths, batch_tables, locate, slots_of
 from .contiguous import ContiguousKV, Span
+from .device_tables import DeviceTables
 from .layout import KVLayout
 from .models import from_config, model
 from .pool import KVPool
@@ -22,9 +24,11 @@ from .workload import Workload
 
 __all__ = [
     "PRESETS",
+    "Batch",
     "BlockPool",
     "Choice",
     "ContiguousKV",
+    "DeviceTables",
     "KVLayout",
     "KVPool",
     "KVSpec",

@@ -30,11 +30,11 @@ def locate(token: int, table: Sequence[int], block_size: int) -> tuple[int, int]
     return table[logical], offset
 
 
-def slots_of(table: Sequence[int], start: int, stop: int, block_size: int) -> Slots:
+def slots_of(table: Sequence[int] | Tables, start: int, stop: int, block_size: int) -> Slots:
     """The slots of tokens ``start`` to ``stop`` - 1 of one sequence."""
     if stop - start == 1:
         logical, offset = divmod(start, block_size)
-        return np.array([table[logical] * block_size + offset], np.int64)
+        return np.array([int(table[logical]) * block_size + offset], np.int64)  # NumPy's int32 would overflow
     tokens = np.arange(start, stop, dtype=np.int64)
     first = start // block_size
     blocks = np.array(table[first : -(-stop // block_size)], np.int64)

@@ -8,7 +8,6 @@ takes first, so that what stays is dense.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -66,8 +65,8 @@ def _and(stream: int, after: After) -> After:
 def _movable(pool: KVPool) -> Callable[[int], bool]:
     """Which blocks only the pool's own sequences and prefix cache hold, in rows that nothing outside relies on."""
     rows, used = pool.block_pool.rows, pool.memory.used()
-    holders = Counter(block for sequence in pool.sequences for block in sequence.table)
-    return lambda block: holders[block] == pool.count(block) and used.isdisjoint(rows.of(block))
+    holders = pool.table.holders()
+    return lambda block: holders.get(block, 0) == pool.count(block) and used.isdisjoint(rows.of(block))
 
 
 def _rename(pool: KVPool, sources: list[int], targets: list[int]) -> None:
@@ -75,9 +74,7 @@ def _rename(pool: KVPool, sources: list[int], targets: list[int]) -> None:
     pool.block_pool.move(sources, targets)
     if pool.prefix:
         pool.prefix.cache.move(sources, targets)
-    renamed = dict(zip(sources, targets, strict=True))
-    for sequence in pool.sequences:
-        sequence.table = [renamed.get(block, block) for block in sequence.table]
+    pool.table.rename(sources, targets)
 
 
 def plan_moves(pool: BlockPool, movable: Callable[[int], bool], most: int) -> Moves:

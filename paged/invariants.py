@@ -87,11 +87,12 @@ def check_pool(pool: KVPool) -> None:
     size = pool.layout.block_size
     holders: dict[int, int] = {}
     filled: dict[int, int] = {}
+    must(sorted(pool.table.open_rows()) == sorted(one.row for one in pool.sequences), "a row has no sequence")
     for sequence in pool.sequences:
-        must(len(sequence.table) == -(-sequence.length // size), f"{sequence} has a wrong number of blocks")
-        for place, block in enumerate(sequence.table):
+        must(sequence.dropped <= sequence.length, f"{sequence} has dropped {sequence.dropped} tokens")
+        for first, block in zip(range(sequence.dropped, sequence.length, size), sequence.held, strict=True):
             holders[block] = holders.get(block, 0) + 1
-            filled[block] = min(size, sequence.length - place * size)
+            filled[block] = min(size, sequence.length - first)
     if pool.prefix:
         check_prefix(pool.prefix, holders)
     for block, number in holders.items():

@@ -26,16 +26,18 @@ from vmm import (
 from vmm.finishing import Finishing
 from vmm.one_thread import one_thread
 
+from .batched_table import BatchedTable
 from .block_copies import copy_blocks
 from .block_pool import BlockPool, Choice, block_ids
 from .cached_blocks import CachedBlocks
 from .chain_hash import Tokens
 from .compaction import Compacted, compact
 from .invariants import check_pool
-from .known_tokens import as_ids
+from .known_tokens import KnownTokens, as_ids
 from .layout import K, KVLayout
 from .row_memory import RowMemory, capacity
 from .sequence import Sequence
+from .tail_ids import TailIds
 
 
 class KVPool:
@@ -77,7 +79,9 @@ class KVPool:
         self.reserve_rows, self.prealloc = reserve_rows, prealloc
         self.block_pool = BlockPool(layout.rows(total), max_rows)
         self.prefix = CachedBlocks(self.block_pool, layout.block_size) if prefix_cache else None
+        self.tail_ids = TailIds(layout.block_size) if prefix_cache else None
         self._prefix_losses = 0
+        self.table = BatchedTable(layout.block_size)
         self.tokens = 0  # that exist; the sequences count them
         self._shared_supply = supply
         self._sequences: dict[int, Sequence] = {}
@@ -171,26 +175,29 @@ class KVPool:
         a prompt where the pool was made without ``prefix_cache``.
         """
         self.check_usable()
+        found = None if prompt is None else self._known_prefix(prompt, salt)
         made = Sequence(self)
-        if prompt is not None:
-            self._begin(made, prompt, salt)
-        self._sequences[id(made)] = made
+        if found:
+            blocks, known = found
+            made.begin(blocks, known, len(blocks) * self.layout.block_size)
+        self._sequences[made.row] = made
         return made
 
     @one_thread
-    def _begin(self, made: Sequence, prompt: Ids[int] | Tokens, salt: int) -> None:
+    def _known_prefix(self, prompt: Ids[int] | Tokens, salt: int) -> tuple[list[int], KnownTokens]:
+        """Hold the blocks of a prompt's known prefix."""
         ids = as_ids(prompt)
         if ids is None or self.prefix is None:
             what = "takes token ids" if ids is None else "has no prefix cache; make it with prefix_cache=True"
             raise ValueError(f"a prompt was given and {self.range.name!r} {what}")
         self.forget_lost()
-        table, known, idle = self.prefix.hit(ids, salt)
-        made.begin(table, known)
+        blocks, known, idle = self.prefix.hit(ids, salt)
         self.tokens += idle * self.layout.block_size
+        return blocks, known
 
     def forget(self, sequence: Sequence) -> None:
         """Strike a freed sequence off the list; ``Sequence.free`` does it."""
-        del self._sequences[id(sequence)]
+        del self._sequences[sequence.row]
 
     @one_thread
     def allocate(self, blocks: int) -> list[int]:
@@ -373,7 +380,7 @@ class KVPool:
     def view(self, block: int, layer: int, component: int = K) -> Any:
         """One layer's K or V of a block, in the layout's own shape: NumPy on the host driver, CuPy on a GPU."""
         offset = self.address(block=block, layer=layer, component=component) - self.range.base
-        return self.range.array(self.layout.spec.dtype, self.layout.component_shape(component), offset)
+        return self.range.array(self.layout.spec.array_dtype, self.layout.component_shape(component), offset)
 
     def forget_lost(self) -> None:
         """After a sleep without a backup nothing is known any more."""

@@ -19,28 +19,59 @@ if TYPE_CHECKING:
 
 
 class Sequence:
-    """A block table and a length in tokens. Made by ``KVPool.sequence`` and ``Sequence.fork``.
+    """A block table and a length in tokens: a view of one row of the pool's ``table``.
 
-    ``table`` holds the block ids in the order of the tokens; only the last block may be partly filled.
+    Made by ``KVPool.sequence`` and ``Sequence.fork``. Only the last block may be partly filled.
     """
 
-    __slots__ = ("_known", "_losses", "_open", "length", "pool", "table")
+    __slots__ = ("_known", "_table", "_turn", "pool", "row")
 
     def __init__(self, pool: KVPool) -> None:
-        self.pool = pool
-        self.table: list[int] = []
-        self.length = 0
-        self._open = True
-        self._losses = pool.range.losses
+        self.pool, self._table = pool, pool.table
+        self.row = pool.table.open(pool.range.losses)
+        self._turn = int(pool.table.turns[self.row])
         self._known: KnownTokens | None = None
 
-    def begin(self, table: list[int], known: KnownTokens) -> None:
-        """Start with the blocks of a prefix; ``KVPool.sequence`` does it."""
-        self.table, self._known = table, known
-        self.length = len(table) * self.pool.layout.block_size
+    def begin(self, blocks: Ids[int], known: KnownTokens | None, length: int) -> None:
+        """Start with blocks that are held for it already; ``KVPool.sequence`` and ``fork`` do it."""
+        self._table.put(self.row, 0, blocks)
+        self._table.lengths[self.row] = length
+        self._known = known
 
     def __repr__(self) -> str:
-        return f"Sequence({self.length} tokens, blocks {self.table})" if self._open else "Sequence(freed)"
+        return f"Sequence({self.length} tokens, blocks {self.table})" if self.is_open else "Sequence(freed)"
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither freed nor ended with its pool."""
+        return bool(self._table.turns[self.row] == self._turn)
+
+    @property
+    def length(self) -> int:
+        """Tokens, those that were dropped included; 0 once it was freed."""
+        return int(self._table.lengths[self.row]) if self.is_open else 0
+
+    @property
+    def table(self) -> list[int]:
+        """The block ids in the order of the tokens, 0 where a block was dropped; a copy."""
+        return self._table.table(self.row) if self.is_open else []
+
+    @property
+    def held(self) -> list[int]:
+        """The block ids that it holds: ``table`` without what was dropped."""
+        return self._table.held(self.row) if self.is_open else []
+
+    @property
+    def dropped(self) -> int:
+        """Tokens at the beginning whose blocks were given up by ``drop_before``."""
+        return int(self._table.dropped[self.row]) * self.pool.layout.block_size if self.is_open else 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the bytes of its tokens are undefined, because the pool slept without a backup."""
+        return bool(self.length) and bool(self._table.epochs[self.row] != self.pool.range.losses)
 
     def can_append(self, tokens: int) -> bool:
         """Whether ``tokens`` more tokens can be had now."""
@@ -48,65 +79,90 @@ class Sequence:
         self._check_open()
         return self.pool.can_allocate(self._new_blocks(tokens) + self._tail_is_shared(tokens))
 
-    def append(self, tokens: int | Ids[int] | Tokens) -> Slots:
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def append(self, tokens: int | Ids[int] | Tokens, *, stream: int = 0) -> Slots:
         """Make room for more tokens, by their number or their ids, and return their slots, int64 [tokens].
 
         With a prefix cache, blocks whose tokens are known by their ids (the prompt's are) can be found by later prompts
         as soon as the sequence goes on or ends, or after ``publish``: their bytes must be queued to be written by then.
-        A partly filled last block that another sequence shares is copied first, on the default stream, so that the
-        other's bytes stay. Raises OutOfMemoryError when the pool has not enough blocks; nothing has changed then.
+        A partly filled last block that another sequence shares is copied first, on ``stream``, so that the other's
+        bytes stay. Raises OutOfMemoryError when the pool has not enough blocks; nothing has changed then.
         """
         ids = as_ids(tokens)
         tokens = _count(tokens if ids is None else len(ids))
-        self._check_open()
-        self.pool.check_usable()
-        self._check_defined()
+        self.check_in(self.pool)
         self.publish()
-        needed = self._new_blocks(tokens)
+        start, needed = self.length, self._new_blocks(tokens)
+        used = self._table.used(self.row)
+        self._table.make_room(used + needed)
         if self._tail_is_shared(tokens):
-            self._append_to_a_copy(needed)
+            self._append_to_a_copy(needed, stream)
         elif needed:
-            self.table += self.pool.allocate(needed)
-        start = self.length
+            self._table.put(self.row, used, self.pool.allocate(needed))
         if ids is not None and self._known:
             self._known.put(start, ids, self.pool.layout.block_size)
-        self.length += tokens
+        self._table.lengths[self.row] += tokens
         self.pool.tokens += tokens
-        return slots_of(self.table, start, self.length, self.pool.layout.block_size)
+        return slots_of(self._table.blocks[self.row], start, start + tokens, self.pool.layout.block_size)
 
     def fork(self) -> Sequence:
         """A second sequence with the same tokens: it shares every block, the partly filled one too."""
         self._check_open()
         self.pool.check_usable()
-        self.pool.fork(self.table)
+        self._learn()
+        self.pool.fork(self.held)
         child = self.pool.sequence()
-        child.table, child.length, child._losses = list(self.table), self.length, self._losses
-        child._known = self._known and self._known.copy()
+        child.begin(self.table, self._known and self._known.copy(), self.length)
+        for of_row in (self._table.dropped, self._table.epochs):
+            of_row[child.row] = of_row[self.row]
         return child
 
     def publish(self) -> None:
         """Let later prompts find the whole blocks of this sequence whose token ids are known."""
+        self._learn()
         if self._known and self.pool.prefix and not self.lost:
             self.pool.forget_lost()
             self.pool.prefix.publish(self._known, self.table, self.length)
 
-    @property
-    def lost(self) -> bool:
-        """Whether the bytes of its tokens are undefined, because the pool slept without a backup."""
-        return bool(self.length) and self._losses != self.pool.range.losses
+    def drop_before(self, token: int, *, after: After = None) -> int:
+        """Give up the whole blocks before ``token``, which no layer of the pool will look at again; how many.
+
+        What a sliding window does: with a window of W tokens and n tokens, those before n - W. Places and lengths stay
+        as they were; attention over the sequence must have a window from now on. ``after`` as in ``KVPool.free``.
+        Raises RangeError for a token that is not there yet.
+        """
+        self._check_open()
+        if not 0 <= token <= self.length:
+            raise RangeError(f"token {token} cannot be dropped up to; the sequence has {self.length}")
+        handles_of(after)
+        self.publish()
+        dropped, size = int(self._table.dropped[self.row]), self.pool.layout.block_size
+        blocks = token // size
+        if blocks <= dropped:
+            return 0
+        leaving = self.table[dropped:blocks]
+        gone = size * (sum(self.pool.count(block) == 1 for block in leaving))
+        if self._known and self._known.stored < blocks:
+            self._known = None  # a chain with a gap is found by nobody
+        with Finishing() as rest:
+            rest.run(self.pool.free, leaving, after=after)
+            self._table.drop(self.row, blocks)
+            self.pool.tokens -= gone
+        return len(leaving)
 
     def free(self, *, after: After = None) -> None:
         """Give up every block; those that nobody else holds go back to the pool. Freeing twice does nothing.
 
         ``after`` is the work that may still use them, as in ``KVPool.free``.
         """
-        if not self._open:
+        if not self.is_open:
             return
         handles_of(after)  # raises for what is neither a stream nor an event, before anything changes
         self.publish()
         gone = self._tokens_held_alone()
         with Finishing() as rest:
-            rest.run(self.pool.free, self.table, after=after)
+            rest.run(self.pool.free, self.held, after=after)
             self.pool.tokens -= gone
             self.pool.forget(self)
             self.end()
@@ -124,12 +180,13 @@ class Sequence:
 
     def end(self) -> None:
         """Forget the blocks without giving them back: ``KVPool.close`` has taken the memory of all."""
-        self._open, self.table, self.length = False, [], 0
+        if self.is_open:
+            self._table.close(self.row)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self.is_open:
             raise ClosedError("the sequence was freed, or its pool closed; make a new one with pool.sequence()")
 
     def _check_defined(self) -> None:
@@ -138,11 +195,19 @@ class Sequence:
                 f"the bytes of {self} were lost when {self.pool.range.name!r} slept without a backup; "
                 "free it and compute it again"
             )
-        self._losses = self.pool.range.losses
+        self._table.epochs[self.row] = self.pool.range.losses
+
+    def _learn(self) -> None:
+        """Hear of the ids that a batch has appended."""
+        tails = self.pool.tail_ids
+        if tails and tails.waits(self.row):
+            start, ids = tails.take(self.row, self.length)
+            if self._known:
+                self._known.put(start, ids, self.pool.layout.block_size)
 
     def _new_blocks(self, tokens: int) -> int:
         """Blocks that ``tokens`` more tokens need."""
-        return -(-(self.length + tokens) // self.pool.layout.block_size) - len(self.table)
+        return -(-(self.length + tokens) // self.pool.layout.block_size) - self._table.used(self.row)
 
     def _tail_length(self) -> int:
         """Tokens in the last block if it is partly filled, else 0."""
@@ -152,27 +217,32 @@ class Sequence:
         """Whether ``tokens`` more tokens would write into a block that somebody else holds too."""
         if not self.pool.block_pool.shared or not tokens or not self._tail_length():
             return False
-        return self.pool.count(self.table[-1]) > 1
+        return self.pool.count(self._tail()) > 1
 
-    def _append_to_a_copy(self, needed: int) -> None:
+    def _tail(self) -> int:
+        """The last block."""
+        return int(self._table.blocks[self.row, self._table.used(self.row) - 1])
+
+    def _append_to_a_copy(self, needed: int, stream: int) -> None:
         """Exchange the shared last block for a copy of it, and take ``needed`` blocks besides."""
-        shared = self.table[-1]
+        shared = self._tail()
         with contextlib.ExitStack() as undo:
             new = self.pool.allocate(needed + 1)
             undo.callback(self.pool.free, new)
-            self.pool.copy_block(shared, new[0])
+            self.pool.copy_block(shared, new[0], stream=stream)
             undo.pop_all()
-        self.table[-1:] = new
+        self._table.put(self.row, self._table.used(self.row) - 1, new)
         self.pool.free([shared])
         self.pool.tokens += self._tail_length()
 
     def _tokens_held_alone(self) -> int:
         """Tokens that no longer exist once this sequence is gone."""
         if not self.pool.block_pool.shared:
-            return self.length
+            return self.length - self.dropped
         size = self.pool.layout.block_size
-        alone = [place for place, block in enumerate(self.table) if self.pool.count(block) == 1]
-        return sum(min(size, self.length - place * size) for place in alone)
+        start = self.dropped
+        alone = [start + place * size for place, block in enumerate(self.held) if self.pool.count(block) == 1]
+        return sum(min(size, self.length - first) for first in alone)
 
 
 def _count(tokens: Any) -> int:

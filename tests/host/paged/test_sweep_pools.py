@@ -210,6 +210,51 @@ def fork_a_sequence(world):
     return parent.fork
 
 
+@case("Sequence.drop_before", loose=True)
+def drop_blocks_of_a_sequence(world):
+    pool = pool_of(world)
+    sequence = pool.sequence()
+    sequence.append(90)
+    world.device.synchronize()
+    return lambda: sequence.drop_before(70)
+
+
+@case("Batch.append", loose=True)
+def append_to_a_batch_with_shared_blocks(world):
+    pool = pool_of(world)
+    parent = pool.sequence()
+    parent.append(24)
+    fill(pool, parent.table)
+    full = pool.sequence()
+    full.append(16)
+    batch = paged.Batch(pool, [parent, parent.fork(), full])
+    return lambda: batch.append() if full.length == 16 else None
+
+
+@case("DeviceTables.__init__")
+def make_tables_on_the_device(world):
+    batch = paged.Batch(pool_of(world))
+    return lambda: world.own(paged.DeviceTables(batch, 8, 8))
+
+
+@case("DeviceTables.update", loose=True)
+def update_tables_on_the_device(world):
+    pool = pool_of(world)
+    sequence = pool.sequence()
+    sequence.append(40)
+    batch = paged.Batch(pool, [sequence])
+    tables = world.own(paged.DeviceTables(batch, 8, 8))
+    return tables.update
+
+
+@case("DeviceTables.close", loose=True)
+def close_tables_on_the_device(world):
+    pool = pool_of(world)
+    tables = world.own(paged.DeviceTables(paged.Batch(pool, [pool.sequence()]), 8, 8))
+    tables.update()
+    return tables.close
+
+
 @case("Sequence.free", "Sequence.end", "KVPool.forget")
 def free_a_sequence(world):
     pool = pool_of(world)
@@ -307,17 +352,24 @@ QUESTIONS = {
     "KVPool.reserved", "KVPool.committed", "KVPool.live", "KVPool.blocks_total", "KVPool.blocks_free",
     "KVPool.empty_rows", "KVPool.sequences", "KVPool.count", "KVPool.can_allocate", "KVPool.check",
     "KVPool.check_usable", "KVPool.address", "KVPool.kv", "KVPool.view", "Sequence.can_append", "Sequence.check_in",
-    "Sequence.lost", "ContiguousKV.step_bytes", "ContiguousKV.reserved", "ContiguousKV.committed",
+    "Sequence.lost", "Sequence.is_open", "Sequence.length", "Sequence.table", "Sequence.held", "Sequence.dropped",
+    "Batch.lengths", "Batch.tables", "Batch.can_append", "Batch.check", "DeviceTables.waits",
+    "ContiguousKV.step_bytes", "ContiguousKV.reserved", "ContiguousKV.committed",
     "ContiguousKV.retiring", "ContiguousKV.live", "ContiguousKV.steps", "ContiguousKV.can_commit",
-    "ContiguousKV.can_open", "ContiguousKV.address", "ContiguousKV.check", "Span.room", "Span.can_append",
+    "ContiguousKV.can_open", "ContiguousKV.address", "ContiguousKV.check", "ContiguousKV.check_mine",
+    "ContiguousKV.plane_address", "Span.room", "Span.can_append",
 }  # fmt: skip
 """They change nothing and call no driver."""
-WITHOUT_CALLS = {"KVPool.blocks_idle", "KVPool.forget_lost", "Sequence.begin", "Sequence.publish"}
-"""The prefix cache is integers."""
+WITHOUT_CALLS = {"KVPool.blocks_idle", "KVPool.forget_lost", "Sequence.begin", "Sequence.publish"} | {
+    "Batch.__init__",
+    "Batch.add",
+    "Batch.remove",
+}
+"""The prefix cache and the order of a batch are integers."""
 
 
 def test_every_public_operation_is_swept(sweeping):
-    classes = paged.KVPool, paged.Sequence, paged.ContiguousKV, paged.Span
+    classes = paged.KVPool, paged.Sequence, paged.Batch, paged.DeviceTables, paged.ContiguousKV, paged.Span
     covered = {name for one in CASES.values() for name in one.covers} | QUESTIONS | WITHOUT_CALLS
     assert sweeping.public_methods(*classes) - covered == set()
 
@@ -337,10 +389,10 @@ def free_without_a_way_back(monkeypatch):
 
 
 def keep_the_copy_of_a_refused_append(monkeypatch):
-    def append_to_a_copy(self, needed):
+    def append_to_a_copy(self, needed, stream):
         shared, new = self.table[-1], self.pool.allocate(needed + 1)
-        self.pool.copy_block(shared, new[0])
-        self.table[-1:] = new
+        self.pool.copy_block(shared, new[0], stream=stream)
+        self.pool.table.put(self.row, len(self.table) - 1, new)
         self.pool.free([shared])
         self.pool.tokens += self._tail_length()
 
