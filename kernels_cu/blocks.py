@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ class Blocks:
     """Memory cut into blocks: a pool in either order, a part of one, or a pinned buffer of the host.
 
     Block b of plane p is the ``block_bytes`` bytes at address + p * plane_stride + b * block_stride. Everything is in
-    bytes and a multiple of 16. Raises LaunchError otherwise.
+    bytes and a multiple of 16. ``blocks`` is how many there are: where it is given, launches refuse ids beyond it that
+    lie in NumPy arrays. Raises LaunchError otherwise.
     """
 
     address: int
@@ -25,6 +26,7 @@ class Blocks:
     block_stride: int
     planes: int = 1
     plane_stride: int = 0
+    blocks: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Check everything that can be checked without looking at memory."""

@@ -214,4 +214,5 @@ class SmallCase:
             block_stride=size * row,
             head_stride=strides[0],
             slot_stride=strides[1],
+            blocks=self._blocks,
         )

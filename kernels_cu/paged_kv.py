@@ -21,7 +21,8 @@ class PagedKV:
     ``key`` and ``value`` are the addresses of K and V of block 0. Strides are in elements, from one block, KV head or
     slot to the next. Inside a block: "hnd" [Hkv, block_size, D], "nhd" [block_size, Hkv, D], and "vllm"
     K [Hkv, D/x, block_size, x] with V [Hkv, D, block_size], x = 16 bytes / element size (there ``slot_stride`` is K's
-    own, x; V's is 1). Raises LaunchError for what no kernel can walk.
+    own, x; V's is 1). ``blocks`` is how many the pool has addresses for: where it is given, launches refuse ids beyond
+    it that lie in NumPy arrays. Raises LaunchError for what no kernel can walk.
     """
 
     key: int
@@ -34,6 +35,7 @@ class PagedKV:
     block_stride: int
     head_stride: int
     slot_stride: int
+    blocks: int | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -57,6 +59,8 @@ class PagedKV:
             raise LaunchError(f"head_dim must be 8 to 256 in multiples of 8, not {self.head_dim}")
         if self.kv_heads < 1:
             raise LaunchError(f"kv_heads must be at least 1, not {self.kv_heads}")
+        if self.blocks is not None and self.blocks < 0:
+            raise LaunchError(f"blocks must be 0 or more, not {self.blocks}")
         if self.layout == "vllm" and self.slot_stride != self.vector:
             raise LaunchError(f"slot_stride of vllm {self.dtype} must be {self.vector}, not {self.slot_stride}")
         self._check_alignment()

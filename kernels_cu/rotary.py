@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .arrays import Array, ArrayView, view
 from .errors import LaunchError
+from .ids import check_positions
 
 STYLES = ("halves", "pairs")
 """Which elements are a pair: d and d + R / 2 (GPT-NeoX, Llama), or 2 i and 2 i + 1 (GPT-J)."""
@@ -20,7 +21,8 @@ class Rotary:
     """The turn of each of T tokens: ``turns`` float32 [P, R], cosines then sines, at ``positions`` int32 [T] of it.
 
     R, a multiple of 16, is how many of the D elements turn; ``style`` is one of STYLES. Both arrays are where the
-    kernels run; a position beyond the table is memory that is not there. Raises LaunchError for another style.
+    kernels run. A position beyond the table is memory that is not there, and refused where it can be seen, on the CPU.
+    Raises LaunchError for another style.
     """
 
     turns: Array
@@ -42,7 +44,9 @@ class Rotary:
         turns = view("turns", self.turns, arch, "float32", (None, None), packed=True)
         if turns.shape[1] % 16 or not 16 <= turns.shape[1] <= head_dim:
             raise LaunchError(f"turns has rows of {turns.shape[1]}; a multiple of 16 up to {head_dim} is needed")
-        return turns, view("positions", self.positions, arch, "int32", (tokens,))
+        positions = view("positions", self.positions, arch, "int32", (tokens,))
+        check_positions(self.positions, turns.shape[0])
+        return turns, positions
 
 
 def rotary_table(positions: int, elements: int, base: float = 10000.0) -> NDArray[np.float32]:

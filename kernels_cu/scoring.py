@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,9 @@ from .arrays import Array, ArrayView, optional_view
 from .errors import LaunchError
 from .paged_kv import NARROW, PagedKV
 from .parameters import Argument
+
+LOG2_E = math.log2(math.e)
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,11 @@ class Scoring:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.scale is not None and not math.isfinite(self.scale):
-            raise LaunchError(f"scale must be a finite number, not {self.scale!r}")
-        if self.soft_cap is not None and not (math.isfinite(self.soft_cap) and self.soft_cap > 0):
-            raise LaunchError(f"soft_cap must be a positive number, not {self.soft_cap!r}; None is none")
+        if self.scale is not None:
+            checked_scale(self.scale)
+        cap = self.soft_cap
+        if cap is not None and not (0 < _float32("soft_cap", cap, 1) <= LARGEST):
+            raise LaunchError(f"soft_cap must be a positive number of float32, not {cap!r}; None is none")
 
     def flags(self) -> dict[str, int]:
         """The constants that say which options a kernel is compiled for."""
@@ -58,9 +63,25 @@ class Scoring:
         return (
             *(np.uint64(seen.address) for seen in (*per_head, key, value)),
             np.int32(stride),
-            np.float32(factor * math.log2(math.e)),
+            np.float32(factor * LOG2_E),
             np.float32(self.soft_cap or 0),
         )
+
+
+def checked_scale(scale: float) -> float:
+    """``scale``. Raises LaunchError unless it is a number that float32 holds, as the kernels need it: times log2 e."""
+    if not abs(_float32("scale", scale, LOG2_E)) <= LARGEST:
+        raise LaunchError(f"scale must be a finite number of float32, not {scale!r}")
+    return scale
+
+
+def _float32(name: str, number: float, factor: float) -> float:
+    """The product, rounded to float32, infinite where that holds no such number."""
+    try:
+        with np.errstate(over="ignore"):
+            return float(np.float32((number + 0.0) * factor))
+    except (TypeError, ValueError, OverflowError):
+        raise LaunchError(f"{name} must be a number of float32, not {reprlib.repr(number)}") from None
 
 
 def scale_views(

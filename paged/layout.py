@@ -65,7 +65,7 @@ class KVLayout:
 
     def blocks(self, base: int, blocks: int) -> Blocks:
         """Whole blocks over all layers, for the kernels that move them; ``blocks`` have addresses from ``base`` on."""
-        return Blocks(base, self.block_stride, self.block_stride, self.planes, self.plane_stride(blocks))
+        return Blocks(base, self.block_stride, self.block_stride, self.planes, self.plane_stride(blocks), blocks)
 
     # -- sizes in bytes -----------------------------------------------------------------------------------------
 
@@ -196,6 +196,7 @@ class KVLayout:
             block_stride=self.block_stride // spec.element_bytes,
             head_stride=head_stride,
             slot_stride=slot_stride,
+            blocks=blocks,
         )
 
 

@@ -157,6 +157,7 @@ def _decode_simple(
             value=place.value + behind,
             block_size=_TOKENS,
             block_stride=_TOKENS * place.slot_stride,
+            blocks=None,
         )
         rows, scale = slice(row, row + 1), options.scoring.scale
         launch.paged_attention_simple(

@@ -36,6 +36,7 @@ def span_kv(kv: ContiguousKV, layer: int) -> PagedKV:
         block_stride=_step(kv) // spec.element_bytes,
         head_stride=spec.head_dim,
         slot_stride=kv.unit // spec.element_bytes,
+        blocks=kv.max_sequences * (kv.span_stride // _step(kv)),
     )
 
 

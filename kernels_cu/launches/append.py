@@ -8,6 +8,7 @@ from ..arrays import NULL, Array, ArrayView, dtype_of, view
 from ..checked_launch import launch_checked
 from ..constants import Constants, constants_of
 from ..errors import LaunchError
+from ..ids import check_slots
 from ..paged_kv import NARROW, VECTOR_BYTES, PagedKV
 from ..rotary import Rotary
 from ..scoring import scale_views
@@ -44,6 +45,7 @@ def append_kv(
     (tokens,) = places.shape
     source = dtype_of("key", key, FLOATS) if kv.dtype in NARROW else kv.dtype
     shape = (tokens, kv.kv_heads, kv.head_dim)
+    check_slots(kv, slots)
     keys = view("key", key, target.arch, source, shape)
     values = view("value", value, target.arch, source, shape)
     key_by, value_by, stride = scale_views(kv, key_scale, value_scale, target.arch)
@@ -90,6 +92,7 @@ def gather_kv(
     (tokens,) = places.shape
     output = dtype_of("key", key, FLOATS) if kv.dtype in NARROW else kv.dtype
     shape = (tokens, kv.kv_heads, kv.head_dim)
+    check_slots(kv, slots)
     keys = view("key", key, target.arch, output, shape, writable=True, packed=True)
     values = view("value", value, target.arch, output, shape, writable=True, packed=True)
     for name, rows in (("key", keys), ("value", values)):

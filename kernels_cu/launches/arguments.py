@@ -11,6 +11,7 @@ from ..errors import LaunchError
 from ..paged_kv import VECTOR_BYTES, PagedKV
 from ..parameters import Argument
 from ..plan import DecodePlan
+from ..scoring import LOG2_E, checked_scale
 
 WARP = 32
 FLOATS = ("float32", "float16", "bfloat16")
@@ -44,10 +45,7 @@ def group_of(query_heads: int, kv_heads: int) -> int:
 
 def scale_log2(scale: float | None, head_dim: int) -> float:
     """The factor of a score in base 2: exp(x) = exp2(x * log2 e)."""
-    factor = 1 / math.sqrt(head_dim) if scale is None else scale
-    if not math.isfinite(factor):
-        raise LaunchError(f"scale must be a finite number, not {scale!r}")
-    return factor * math.log2(math.e)
+    return (1 / math.sqrt(head_dim) if scale is None else checked_scale(scale)) * LOG2_E
 
 
 def partial_views(

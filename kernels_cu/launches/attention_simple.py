@@ -8,6 +8,7 @@ from ..arrays import Array, view
 from ..checked_launch import launch_checked
 from ..constants import constants_of
 from ..errors import LaunchError
+from ..ids import check_tables
 from ..paged_kv import NARROW, PagedKV
 from ..target import Target
 from .arguments import MOST_ROWS, WARP, addresses, group_of, pool_arguments, row_strides, scale_log2
@@ -38,6 +39,7 @@ def paged_attention_simple(
     outs = view("out", out, target.arch, kv.dtype, queries.shape, writable=True)
     tables = view("block_tables", block_tables, target.arch, "int32", (sequences, None))
     counts = view("lengths", lengths, target.arch, "int32", (sequences,))
+    check_tables(kv, block_tables, lengths)
     arguments = (
         *pool_arguments(kv),
         np.int32(group_of(query_heads, kv.kv_heads)),

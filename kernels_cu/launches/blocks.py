@@ -7,6 +7,7 @@ import numpy as np
 from ..arrays import Array, view
 from ..blocks import Blocks, check_pairs, check_same_shape
 from ..checked_launch import launch_checked
+from ..ids import check_ids
 from ..parameters import Argument
 from ..target import Target
 
@@ -42,6 +43,10 @@ def copy_blocks(
     """
     rows = view("pairs", pairs, target.arch, "int64", (None, 2))
     check_same_shape(source, destination, staging or source)
+    if isinstance(pairs, np.ndarray):
+        kept = pairs[(pairs >= 0).all(axis=1)]
+        check_ids("pairs", kept[:, 0], source.blocks, "source block")
+        check_ids("pairs", kept[:, 1], destination.blocks, "destination block")
     if staging is None and source == destination and isinstance(pairs, np.ndarray):
         check_pairs(pairs)
     steps = [(source, destination, 0)] if staging is None else [(source, staging, 1), (staging, destination, 2)]
@@ -86,6 +91,7 @@ def fill_blocks(target: Target, blocks: Blocks, ids: Array, *, pattern: int = AL
     for memory that is not there.
     """
     rows = view("ids", ids, target.arch, "int64", (None,))
+    check_ids("ids", ids, blocks.blocks, "block")
     arguments = (
         np.uint64(blocks.address),
         *_strides(blocks),

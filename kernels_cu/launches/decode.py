@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays import Array, ArrayView, dtype_of, optional_view, view
 from ..checked_launch import launch_checked
 from ..errors import LaunchError
+from ..ids import check_tables, first_seen
 from ..paged_kv import NARROW, PagedKV
 from ..parameters import Argument
 from ..plan import DecodePlan
@@ -52,6 +53,8 @@ def paged_decode(
             f"the longest sequence has {plan.longest} tokens, but block_tables has room for "
             f"{tables.shape[1]} blocks of {kv.block_size}"
         )
+    view("lengths", lengths, target.arch, "int32", (plan.sequences,))
+    check_tables(kv, block_tables, lengths, first_seen(lengths, 1, plan.window))
     arrays = _Arrays(query, lengths, out, lse, partial_out, partial_lse)
     options, walk = {"BLOCK_SIZE": kv.block_size}, (tables, block_tables)
     _launch(target, "paged_decode", kv, plan, arrays, walk, options, scoring or Scoring(), stream)

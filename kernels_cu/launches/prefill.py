@@ -8,6 +8,7 @@ from ..arrays import Array, dtype_of, optional_view, view
 from ..checked_launch import launch_checked
 from ..constants import Constants
 from ..errors import LaunchError
+from ..ids import check_tables, first_seen
 from ..paged_kv import ELEMENT_BYTES, NARROW, PagedKV
 from ..plan_prefill import ROWS, PrefillPlan
 from ..scoring import Scoring
@@ -53,6 +54,8 @@ def paged_prefill(
     starts = view("query_starts", plan.query_starts, arch, "int32", (plan.sequences + 1,))
     counts = view("lengths", plan.lengths, arch, "int32", (plan.sequences,))
     _check(kv, plan, tables.shape[1], window)
+    new = np.diff(plan.query_starts) if isinstance(plan.query_starts, np.ndarray) else 0
+    check_tables(kv, block_tables, plan.lengths, first_seen(plan.lengths, new, window))
     build = prefill_build(kv.dtype, kv.head_dim, kv.layout, arch)
     arguments = (
         *pool_arguments(kv),

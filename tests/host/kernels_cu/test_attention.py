@@ -209,7 +209,8 @@ def _arguments(case):
         ({"out": lambda a: a[:1]}, r"out must have shape \[2, 6, 8\], not \[1, 6, 8\]"),
         ({"out": lambda a: np.broadcast_to(a[:1], a.shape)}, "out is read-only"),
         ({"out": lambda a: np.lib.stride_tricks.as_strided(a, a.shape, (32, 32, 4))}, "out has rows .* overlap"),
-        ({"scale": lambda _: float("nan")}, "scale must be a finite number, not nan"),
+        ({"scale": lambda _: float("nan")}, "scale must be a finite number of float32, not nan"),
+        ({"scale": lambda _: 1e300}, r"scale must be a finite number of float32, not 1e\+300"),
     ],
 )
 def test_wrong_arguments_are_one_line_errors(cases, wrong, text):

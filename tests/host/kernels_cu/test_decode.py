@@ -395,9 +395,15 @@ def test_a_cache_that_tensor_cores_do_not_take_is_refused_with_the_kernel_that_d
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"scale": float("inf")}, "scale must be a finite number, not inf"),
-        ({"soft_cap": 0.0}, r"soft_cap must be a positive number, not 0\.0; None is none"),
-        ({"soft_cap": float("nan")}, "soft_cap must be a positive number, not nan"),
+        ({"scale": float("inf")}, "scale must be a finite number of float32, not inf"),
+        ({"scale": 1e300}, r"scale must be a finite number of float32, not 1e\+300"),
+        ({"scale": -2.4e38}, r"scale must be a finite number of float32, not -2\.4e\+38"),  # in base 2 it is more
+        ({"scale": 10**400}, "scale must be a number of float32, not 1000"),
+        ({"scale": "1"}, "scale must be a number of float32, not '1'"),
+        ({"soft_cap": 0.0}, r"soft_cap must be a positive number of float32, not 0\.0; None is none"),
+        ({"soft_cap": 1e-50}, "soft_cap must be a positive number of float32, not 1e-50"),
+        ({"soft_cap": 1e39}, r"soft_cap must be a positive number of float32, not 1e\+39"),
+        ({"soft_cap": float("nan")}, "soft_cap must be a positive number of float32, not nan"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(wrong, text):
