@@ -11,15 +11,22 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
+
+import numpy as np
 
 from vmm import OutOfMemoryError, RangeError, StateError
 
+from .block_counts import BlockCounts
+from .block_ids import Ids, id_array, known
+from .block_ids import block_ids as block_ids
+from .block_invariants import check_block_pool
 from .committed_rows import CommittedRows
-from .invariants import check_block_pool
+from .even_rooms import EvenRooms
 from .rooms import Rooms
 from .rows import Rows
 from .single_rooms import SingleRooms
+
+_FEW = 32  # blocks that are freed one by one faster than by NumPy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,8 @@ class BlockPool:
     """The ids 0 to ``rows.blocks`` - 1; at most ``max_rows`` rows may be committed at a time (None: all).
 
     ``used`` counts the blocks that somebody holds, ``shared`` the holds beyond the first of each block. The argument
-    ``rows`` of a method bounds how many new rows may be asked for, besides ``max_rows``.
+    ``rows`` of a method bounds how many new rows may be asked for, besides ``max_rows``. Blocks are given as lists or
+    as arrays of integers, and come as lists, or as arrays where a method says so: ids that stay in arrays cost half.
     """
 
     def __init__(self, rows: Rows, max_rows: int | None = None) -> None:
@@ -44,9 +52,9 @@ class BlockPool:
         self.used = 0
         self.shared = 0
         self._lowered = False  # whether a limit was set that may not be reached yet
-        self._counts = [0] * rows.blocks
-        single = rows.block_stride == rows.chunk
-        self._rooms = SingleRooms(rows, self._counts, self.committed) if single else Rooms(rows)
+        self.counts = BlockCounts(rows.blocks)
+        self._one = self.counts.one
+        self._rooms = self._make_rooms()
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -68,8 +76,8 @@ class BlockPool:
     def count(self, block: int) -> int:
         """How many hold ``block``; 0 is free. Raises RangeError for an unknown id."""
         if not 0 <= block < self.rows.blocks:
-            self._check_known((block,))
-        return self._counts[block]
+            known((block,), self.rows.blocks)
+        return self._one[block]
 
     def sparse_rows(self) -> list[int]:
         """The committed rows that hold a block and have room for more, the emptiest first."""
@@ -127,73 +135,80 @@ class BlockPool:
 
     def take(self, choice: Choice) -> list[int]:
         """Take the blocks of a choice, its rows being committed now: their ids, each with a count of 1."""
-        if choice.rows:
-            self.commit(choice.rows)
-        if choice.blocks > self.available:
-            raise StateError(f"{choice.blocks} blocks were chosen, {self.available} are left; choose again")
-        return self._pop(choice.blocks)
+        self._complete(choice)
+        return _listed(self._pop(choice.blocks))
+
+    def take_array(self, choice: Choice) -> Ids:
+        """As ``take``: int64 [blocks]."""
+        self._complete(choice)
+        return _array(self._pop(choice.blocks))
 
     def allocate(self, blocks: int, rows: int | None = None) -> list[int]:
         """``take`` what ``choose`` finds: for use without physical memory behind the ids."""
         rooms, blocks = self._rooms, operator.index(blocks)
         if blocks == 1 and rooms.available and not self._lowered:
             block = rooms.take_one()
-            self._counts[block] = 1
+            self._one[block] = 1
             self.used += 1
             return [block]
         if 0 <= blocks <= self.available:
-            return self._pop(blocks)
+            return _listed(self._pop(blocks))
         return self.take(self.choose(blocks, rows))
 
-    def fork(self, blocks: Iterable[int]) -> None:
-        """Count one more holder of each block. Raises StateError, naming it, for one that is free."""
-        listed = list(blocks)
-        self._check_known(listed)
-        counts = self._counts
-        if not all(map(counts.__getitem__, listed)):
-            dead = next(block for block in listed if not counts[block])
-            raise StateError(f"block {dead} is free and cannot be shared; allocate it first")
-        for block in listed:
-            counts[block] += 1
-        self.shared += len(listed)
+    def allocate_array(self, blocks: int, rows: int | None = None) -> Ids:
+        """As ``allocate``: int64 [blocks]."""
+        blocks = operator.index(blocks)
+        if 0 <= blocks <= self.available:
+            return _array(self._pop(blocks))
+        return self.take_array(self.choose(blocks, rows))
 
-    def free(self, blocks: Sequence[int]) -> list[int]:
+    def fork(self, blocks: Iterable[int] | Ids) -> None:
+        """Count one more holder of each block. Raises StateError, naming it, for one that is free."""
+        ids = id_array(blocks, self.rows.blocks)
+        self.counts.add(ids)
+        self.shared += len(ids)
+
+    def free(self, blocks: Sequence[int] | Ids) -> list[int]:
         """Count one holder of each block less, and return the rows that came empty.
 
         Raises StateError for a block that nobody holds (freed twice), RangeError for an unknown id; both name it, and
         nothing has changed then.
         """
-        listed = blocks if type(blocks) is list else block_ids(blocks)
-        if len(listed) == 1 and self._is_held_once(listed[0]):
-            self._counts[listed[0]] = 0
-            self.used -= 1
-            return self._rooms.put_one(listed[0])
-        return self._rooms.put(self._drop(listed))
+        if type(blocks) is list and len(blocks) <= _FEW and self.counts.drop_few(blocks):
+            self.used -= len(blocks)
+            if len(blocks) == 1:
+                return self._rooms.put_one(blocks[0])
+            return self._rooms.put_few(blocks) if blocks else []
+        ids = id_array(blocks, self.rows.blocks)
+        dead = self.counts.drop(ids)
+        self.used -= len(dead)
+        self.shared -= len(ids) - len(dead)
+        return self._rooms.put(dead) if len(dead) else []
 
-    def hold(self, blocks: Iterable[int]) -> None:
+    def hold(self, blocks: Iterable[int] | Ids) -> None:
         """Count one more holder of each block, free or not: what undoes ``free``, and what takes blocks by their ids.
 
         Raises StateError for a free block whose rows are not all committed; nothing has changed then.
         """
-        listed = list(blocks)
-        self._check_known(listed)
-        bare = next((block for block in listed if not self._counts[block] and not self.committed.holds(block)), None)
+        listed = _listed(id_array(blocks, self.rows.blocks))
+        counts = self._one
+        bare = next((block for block in listed if not counts[block] and not self.committed.holds(block)), None)
         if bare is not None:
             raise StateError(f"block {bare} has no memory yet; commit rows {list(self.rows.of(bare))} first")
         for block in listed:
-            if self._counts[block]:
+            if counts[block]:
                 self.shared += 1
             else:
                 self._rooms.remove(block)
                 self.used += 1
-            self._counts[block] += 1
+            counts[block] += 1
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Give all holds on each block of ``sources`` to the available block of ``targets`` beside it.
 
         Raises StateError for a source that nobody holds or a target that is not available; nothing has changed then.
         """
-        counts, rooms = self._counts, self._rooms
+        counts, rooms = self._one, self._rooms
         for source, target in zip(sources, targets, strict=True):
             if not self.count(source) or self.count(target) or not self.committed.holds(target):
                 raise StateError(
@@ -204,7 +219,7 @@ class BlockPool:
         for source, target in zip(sources, targets, strict=True):
             rooms.remove(target)
             counts[target], counts[source] = counts[source], 0
-        rooms.put(list(sources))
+        rooms.put(id_array(sources, self.rows.blocks))
 
     def commit(self, rows: Iterable[int]) -> None:
         """Note that ``rows`` have physical memory now: blocks that lie wholly in committed rows come available."""
@@ -234,81 +249,38 @@ class BlockPool:
         left = self.max_rows - self.committed.count
         return max(0, left if rows is None else min(left, rows))
 
-    def _check_known(self, blocks: Sequence[int]) -> None:
-        if blocks and not 0 <= min(blocks) <= max(blocks) < self.rows.blocks:
-            wrong = next(block for block in blocks if not 0 <= block < self.rows.blocks)
-            raise RangeError(f"block {wrong} is unknown; this pool has blocks 0 to {self.rows.blocks - 1}")
+    def _make_rooms(self) -> SingleRooms | EvenRooms | Rooms:
+        if self.rows.block_stride == self.rows.chunk:
+            return SingleRooms(self.rows, self.counts, self.committed)
+        return Rooms(self.rows) if self.rows.straddles else EvenRooms(self.rows)
 
-    def _pop(self, blocks: int) -> list[int]:
-        """Take ``blocks`` of the available ones."""
+    def _complete(self, choice: Choice) -> None:
+        """The rows of a choice are committed now; are its blocks there?"""
+        if choice.rows:
+            self.commit(choice.rows)
+        if choice.blocks > self.available:
+            raise StateError(f"{choice.blocks} blocks were chosen, {self.available} are left; choose again")
+
+    def _pop(self, blocks: int) -> list[int] | Ids:
+        """Take ``blocks`` of the available ones: a list or an array, as their rooms have them."""
         taken = self._rooms.take(blocks)
         self.used += blocks
-        counts = self._counts
-        for block in taken:
-            counts[block] = 1
+        if blocks > _FEW:
+            self.counts.numbers[_array(taken)] = 1
+        else:
+            one = self._one
+            for block in taken:
+                one[block] = 1
         return taken
 
-    def _is_held_once(self, block: object) -> bool:
-        return type(block) is int and 0 <= block < len(self._counts) and self._counts[block] == 1
 
-    def _drop(self, blocks: list[int]) -> list[int]:
-        """Lower the counts, all or none, and return the blocks that came free."""
-        return blocks if self._drop_unshared(blocks) else self._drop_any(blocks)
-
-    def _drop_unshared(self, blocks: list[int]) -> bool:
-        """As ``_drop``, in half the time, if each block is held once and named once; else nothing changes."""
-        counts, rest = self._counts, iter(blocks)
-        try:
-            if not blocks or min(blocks) < 0:
-                return False
-        except TypeError:  # not even numbers
-            return False
-        try:
-            for block in rest:
-                if counts[block] != 1:
-                    break
-                counts[block] = 0
-            else:
-                self.used -= len(blocks)
-                return True
-        except (IndexError, TypeError):
-            pass  # the other way says which
-        for block in blocks[: len(blocks) - len(list(rest)) - 1]:
-            counts[block] = 1
-        return False
-
-    def _drop_any(self, blocks: list[int]) -> list[int]:
-        counts, done = self._counts, 0
-        dead: list[int] = []
-        try:
-            for done, block in enumerate(blocks):  # noqa: B007  the undo needs it
-                left = counts[block] - 1
-                if not left and block >= 0:
-                    dead.append(block)
-                elif left < 0 or block < 0:
-                    raise IndexError
-                counts[block] = left
-        except (IndexError, TypeError):
-            for again in blocks[:done]:
-                counts[again] += 1
-            if odd := [block for block in blocks if not isinstance(block, SupportsIndex)]:
-                raise RangeError(f"{odd[0]!r} is no block id; give whole numbers") from None
-            self._check_known(blocks)
-            text = f"block {blocks[done]} is freed more often than it is held; nothing was freed"
-            raise StateError(text) from None
-        self.used -= len(dead)
-        self.shared -= len(blocks) - len(dead)
-        return dead
+def _listed(ids: list[int] | Ids) -> list[int]:
+    """Ids as Python's ints."""
+    return ids if isinstance(ids, list) else ids.tolist()
 
 
-def block_ids(blocks: Iterable[SupportsIndex]) -> list[int]:
-    """Block ids as Python's ints: NumPy's small ones overflow. Raises RangeError, naming it, for what is no number."""
-    listed = list(blocks)
-    try:
-        return list(map(operator.index, listed))
-    except TypeError:
-        odd = next(block for block in listed if not isinstance(block, SupportsIndex))
-        raise RangeError(f"{odd!r} is no block id; give whole numbers") from None
+def _array(ids: list[int] | Ids) -> Ids:
+    return np.array(ids, np.int64) if isinstance(ids, list) else ids
 
 
 def _check_count(blocks: int) -> None:

@@ -6,6 +6,9 @@ Integers only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from .rows import Rows
 
@@ -27,6 +30,11 @@ class CommittedRows:
     def __iter__(self) -> Iterator[int]:
         """The committed rows, ascending."""
         return (row for row, mark in enumerate(self._marks) if mark)
+
+    @property
+    def marks(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """uint8 [rows]: 1 for a committed row."""
+        return np.frombuffer(self._marks, np.uint8)
 
     def add(self, rows: Iterable[int]) -> None:
         """Mark rows as committed."""

@@ -1,7 +1,8 @@
 """Rooms: the free blocks of committed rows, by row, and the order in which rows are used. Integers only.
 
 A row's room is the list of free blocks that start in it and lie wholly in committed rows. Rows that have room are kept
-by their fill, the number of live blocks that touch them, so that the fullest is found at once.
+by their fill, the number of live blocks that touch them, so that the fullest is found at once. Here a block may lie in
+more than one row; EvenRooms and SingleRooms are the same for rows that hold whole blocks.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import math
 from collections.abc import Iterable
 from itertools import chain
 
+import numpy as np
+
+from .block_ids import Ids
 from .committed_rows import CommittedRows
 from .rows import Rows
 
@@ -25,11 +29,9 @@ class Rooms:
         most = -(-rows.chunk // rows.block_stride) + 1
         self.by_fill: list[dict[int, None]] = [{} for _ in range(most + 1)]  # the rows that have room
         self.top = 0  # no row with room is fuller
-        self._straddles = rows.straddles
         common = math.gcd(rows.block_stride, rows.chunk)  # small numbers divide faster
         self._stride, self._chunk = rows.block_stride // common, rows.chunk // common
-        # where no block straddles, an empty row has room, and is one of those with fill 0
-        self.empty: dict[int, None] = {} if self._straddles else self.by_fill[0]
+        self.empty: dict[int, None] = {}
 
     def fill(self, row: int) -> int:
         """Live blocks that touch a row."""
@@ -38,6 +40,14 @@ class Rooms:
     def room(self, row: int) -> list[int]:
         """The blocks that start in a row and can be taken."""
         return list(self.rooms[row])
+
+    def listed(self) -> list[int]:
+        """The blocks that can be taken, ascending."""
+        return sorted(chain.from_iterable(self.rooms))
+
+    def with_room(self) -> list[int]:
+        """The rows that have room."""
+        return [row for row, room in enumerate(self.rooms) if room]
 
     # -- blocks -------------------------------------------------------------------------------------------------
 
@@ -51,7 +61,7 @@ class Rooms:
                 top -= 1
                 continue
             row, _ = by_fill[top].popitem()
-            if self._straddles and not top:
+            if not top:
                 del self.empty[row]
             room = rooms[row]
             if left < len(room):
@@ -67,18 +77,18 @@ class Rooms:
             room.clear()
         self.top = top
         self.available -= blocks
-        if self._straddles:
-            self._touch_further_rows(taken, 1)
+        self._touch_further_rows(taken, 1)
         return taken
 
-    def put(self, dead: list[int]) -> list[int]:
+    def put(self, dead: Ids) -> list[int]:
         """Put blocks that came free into the rooms of their rows; return the rows that came empty."""
+        listed: list[int] = dead.tolist()
         stride, chunk = self._stride, self._chunk
         by_fill, rooms, fills = self.by_fill, self.rooms, self.fills
         emptied: list[int] = []
         row, fill, top = -1, 0, self.top
         room: list[int] = []
-        for block in chain(dead, (-1,)):
+        for block in chain(listed, (-1,)):
             next_row = block * stride // chunk
             if next_row != row:  # done with a run of blocks of one row
                 if row >= 0:
@@ -97,11 +107,9 @@ class Rooms:
             room.append(block)
             fill -= 1
         self.top = top
-        self.available += len(dead)
-        if self._straddles:
-            self.empty.update(dict.fromkeys(emptied))
-            emptied += self._touch_further_rows(dead, -1)
-        return emptied
+        self.available += len(listed)
+        self.empty.update(dict.fromkeys(emptied))
+        return emptied + self._touch_further_rows(listed, -1)
 
     def remove(self, block: int) -> None:
         """Take one available block by its id."""
@@ -116,11 +124,10 @@ class Rooms:
         fresh: dict[int, list[int]] = {}
         last = -1
         for row in rows:
-            if self._straddles:
-                self.empty[row] = None
+            self.empty[row] = None
             fresh[row] = []
             for block in self.rows.touching(row):
-                if block > last and (not self._straddles or committed.holds(block)):
+                if block > last and committed.holds(block):
                     fresh.setdefault(self.rows.first(block), []).append(block)
                     last = block
         for row, blocks in reversed(fresh.items()):  # the lowest row last: it is then the first to be used
@@ -142,42 +149,19 @@ class Rooms:
             del self.by_fill[0][row]
         self.empty.pop(row, None)
 
-    # -- one block: what a decode step asks for, without loops -------------------------------------------------
+    # -- one block ----------------------------------------------------------------------------------------------
 
     def take_one(self) -> int:
         """As ``take`` of one."""
-        if self._straddles:
-            return self.take(1)[0]
-        by_fill, top = self.by_fill, self.top
-        while not by_fill[top]:
-            top -= 1
-        row, _ = by_fill[top].popitem()
-        room = self.rooms[row]
-        block = room.pop()
-        self.fills[row] = top + 1
-        if room:
-            top += 1
-            by_fill[top][row] = None
-        self.top = top
-        self.available -= 1
-        return block
+        return self.take(1)[0]
+
+    def put_few(self, dead: list[int]) -> list[int]:
+        """As ``put``, for blocks in a list."""
+        return self.put(np.array(dead))
 
     def put_one(self, block: int) -> list[int]:
         """As ``put`` of one."""
-        if self._straddles:
-            return self.put([block])
-        row = block * self._stride // self._chunk
-        room, fill = self.rooms[row], self.fills[row]
-        if room:
-            del self.by_fill[fill][row]
-        room.append(block)
-        fill -= 1
-        self.fills[row] = fill
-        self.by_fill[fill][row] = None
-        if fill > self.top:
-            self.top = fill
-        self.available += 1
-        return [] if fill else [row]
+        return self.put(np.array([block]))
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -197,11 +181,10 @@ class Rooms:
             del self.by_fill[before][row]
             self.by_fill[fill][row] = None
             self.top = max(self.top, fill)
-        if self._straddles:
-            if not before:
-                del self.empty[row]
-            if not fill:
-                self.empty[row] = None
+        if not before:
+            del self.empty[row]
+        if not fill:
+            self.empty[row] = None
 
     def _touch_further_rows(self, blocks: Iterable[int], change: int) -> list[int]:
         """Count blocks in the rows after the one they start in; return the rows that came empty."""

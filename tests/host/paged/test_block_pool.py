@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from paged import BlockPool, Rows
@@ -221,23 +222,40 @@ def test_random_operations_against_a_naive_model(stride, chunk, seed):
     assert tables
 
 
-def test_check_finds_what_is_broken():
-    """Each field, spoilt, is noticed."""
+@pytest.mark.parametrize("stride", [3, 4, 16])
+def test_check_finds_what_is_broken(stride):
+    """Each field, spoilt, is noticed; rows of 16 bytes: straddling, four a row, one a row."""
     spoil = [
-        lambda pool: pool._counts.__setitem__(0, 0),
-        lambda pool: pool._counts.__setitem__(2, 2),
-        lambda pool: pool._rooms.fills.__setitem__(0, 1),
-        lambda pool: pool._rooms.rooms[1].append(pool._rooms.rooms[1][0]),
-        lambda pool: pool._rooms.by_fill[1].clear(),
+        lambda pool: pool.counts.one.__setitem__(0, 0),
+        lambda pool: pool.counts.one.__setitem__(2, 2),
+        lambda pool: pool.counts.one.__setitem__(15, -1),
         lambda pool: setattr(pool, "used", 9),
+        lambda pool: setattr(pool, "shared", 1),
+        lambda pool: setattr(pool, "max_rows", 1),
         lambda pool: setattr(pool._rooms, "available", 9),
-        lambda pool: setattr(pool._rooms, "top", 0),
         lambda pool: pool.committed.remove([0]),
-        lambda pool: pool._rooms.empty.update({3: None}),
+        lambda pool: setattr(pool.committed, "count", 9),
     ]
-    for change in spoil:
-        pool = pool_of(16)
-        pool.allocate(5)
+    buckets = [
+        lambda pool: pool._rooms.fills.__setitem__(0, 1),
+        lambda pool: [rows.clear() for rows in pool._rooms.by_fill],
+        lambda pool: pool._rooms.by_fill[1].update({0: None}),
+        lambda pool: pool._rooms.empty.update({3: None}),
+        lambda pool: setattr(pool._rooms, "top", 0),
+    ]
+    single = [
+        lambda pool: pool._rooms._push(np.array([1])),
+        lambda pool: pool._rooms._pop(1),
+    ]
+    lists = [
+        lambda pool: pool._rooms.rooms[0].append(15),
+        lambda pool: pool._rooms.rooms[2].append(pool._rooms.rooms[2][0]),
+        lambda pool: pool._rooms.rooms[2].pop(),
+    ]
+    for change in spoil + {3: buckets + lists, 4: buckets + lists, 16: single}[stride]:
+        pool = pool_of(32, stride)
+        pool.allocate(11 if stride < 16 else 5)
+        pool.free(pool.allocate(1))
         pool.check()
         change(pool)
         with pytest.raises(AssertionError):
