@@ -3,7 +3,8 @@
 Arrays are NumPy where kernels run on the CPU and CuPy on a GPU; slots, tables and lengths are made on the host and
 follow the caller's arrays to their side. ``span_attention`` has the same for a ContiguousKV.
 
-What decode and prefill share. ``query`` is of the pool's dtype, or of float16 or bfloat16 over a pool of e4m3 or int8;
+What decode and prefill share. ``sequences`` are a list, a ``Batch``, or its ``DeviceTables``, whose tables stay where
+they are. ``query`` is of the pool's dtype, or of float16 or bfloat16 over a pool of e4m3 or int8;
 Hq is a multiple of Hkv. ``scoring`` has the scale (1 / sqrt(D) if None), soft cap, ALiBi slopes, attention sinks, and
 the scales that a pool of e4m3 or int8 needs. ``window``: only the last so many tokens up to a query's own are seen,
 those of the spec's window if None. ``lse``, float32 [B or N, Hq], receives log2 of the sum of exp of all scores, minus
@@ -24,13 +25,13 @@ from kernels_cu import Rotary, Scoring, launch, plan_prefill
 from vmm import RangeError
 
 from .attention_options import AttentionOptions, window_of
-from .block_table import Slots, Tables, batch_lengths, batch_tables
+from .block_table import Slots, Tables
 from .decode_kernel import decode_fast, decode_simple
 from .gather import gather as gather
 from .kernel_choice import choose_kernel
 from .pool import KVPool
 from .prefill_kernel import prefill_fast, prefill_simple
-from .sequence import Sequence
+from .step_tables import Attended, step_tables
 
 Array = Any
 """A numpy.ndarray on the host driver, a cupy.ndarray on a GPU."""
@@ -81,7 +82,7 @@ def decode(
     pool: KVPool,
     layer: int,
     query: Array,
-    sequences: Sequences[Sequence],
+    sequences: Attended,
     *,
     scoring: Scoring | None = None,
     window: int | None = None,
@@ -97,14 +98,15 @@ def decode(
     ValueError for one of another pool, a ``query`` with other rows than sequences or an unknown kernel,
     kernels_cu.LaunchError for arrays that do not fit, or a cache or option that the kernel does not have.
     """
-    tables, lengths = _batch(pool, query, sequences)
+    step = step_tables(pool, sequences, query)
     if len(query) != len(sequences):
         raise ValueError(f"query has {len(query)} rows for {len(sequences)} sequences; give one row a sequence")
-    options = _options(pool, lengths, scoring, window, lse, stream)
+    options = _options(pool, step.lengths, scoring, window, lse, stream)
+    step.check_window(options.window)
     kv, out = pool.kv(layer), np.empty_like(query)
     chosen = choose_kernel(pool.device, "paged_decode", kv, query, options, kernel)
     run = decode_fast if chosen == "fast" else decode_simple
-    run(pool, kv, query, tables, lengths, out, options)
+    run(pool, kv, query, step.tables, step.lengths, out, options)
     return out
 
 
@@ -112,7 +114,7 @@ def prefill(
     pool: KVPool,
     layer: int,
     query: Array,
-    sequences: Sequences[Sequence],
+    sequences: Attended,
     query_lengths: Sequences[int],
     *,
     causal: bool = True,
@@ -132,26 +134,19 @@ def prefill(
     Raises what ``decode`` does, and ValueError for ``query_lengths`` that do not add up to the query's rows or are
     longer than their sequences.
     """
-    tables, lengths = _batch(pool, query, sequences)
+    step = step_tables(pool, sequences, query)
     kv = pool.kv(layer)
     heads = query.shape[1] if query.ndim == 3 else 0
-    plan = plan_prefill(query_lengths, lengths, heads, kv.kv_heads)
+    plan = plan_prefill(query_lengths, step.lengths, heads, kv.kv_heads)
     if len(query) != plan.tokens:
         raise ValueError(f"query has {len(query)} rows, query_lengths add up to {plan.tokens}; give one row a token")
-    options = _options(pool, lengths, scoring, window, lse, stream)
+    options = _options(pool, step.lengths, scoring, window, lse, stream)
+    step.check_window(options.window, np.asarray(query_lengths))
     out = np.empty_like(query)
     chosen = choose_kernel(pool.device, "paged_prefill", kv, query, options, kernel)
     run = prefill_fast if chosen == "fast" else prefill_simple
-    run(pool, kv, query, tables, plan, out, causal, options)
+    run(pool, kv, query, step.tables, plan, out, causal, options)
     return out
-
-
-def _batch(pool: KVPool, query: Array, sequences: Sequences[Sequence]) -> tuple[Array, Tables]:
-    """The block tables of the sequences on the query's side, and their lengths on the host."""
-    for sequence in sequences:
-        sequence.check_in(pool)
-    tables = np.asarray(batch_tables([sequence.table for sequence in sequences]), like=query)
-    return tables, batch_lengths([sequence.length for sequence in sequences])
 
 
 def _options(

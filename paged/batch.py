@@ -65,10 +65,7 @@ class Batch:
 
         Behind the blocks of a sequence stand numbers without a meaning.
         """
-        table = self.pool.table
-        columns = -(-int(self.lengths.max(initial=0)) // table.block_size) or 1
-        tables: Tables = table.blocks[self.rows, :columns]
-        return tables
+        return self.pool.table.tables(self.rows)
 
     def can_append(self) -> bool:
         """Whether one more token for each sequence can be had now."""

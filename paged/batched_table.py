@@ -36,6 +36,11 @@ class Changes:
             self._entries.clear()
             self._too_many = True
 
+    @property
+    def none(self) -> bool:
+        """Whether nothing has changed."""
+        return not self._entries and not self._too_many
+
     def take(self) -> tuple[Numbers, Numbers] | None:
         """Rows and columns of what has changed, some perhaps twice; None if that may be anything."""
         entries, too_many = self._entries, self._too_many
@@ -98,6 +103,15 @@ class BatchedTable:
         """The block ids that a row has and did not drop."""
         ids: list[int] = self.blocks[row, self.dropped[row] : self.used(row)].tolist()
         return ids
+
+    def tables(self, rows: Numbers) -> Tables:
+        """The tables of ``rows`` as an array of their own, int32 [B, columns], the columns that the longest needs.
+
+        Behind the blocks of a row stand numbers without a meaning.
+        """
+        columns = -(-int(self.lengths[rows].max(initial=0)) // self.block_size) or 1
+        tables: Tables = self.blocks[rows, :columns]
+        return tables
 
     # -- entries ------------------------------------------------------------------------------------------------
 

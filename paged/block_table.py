@@ -53,6 +53,6 @@ def batch_tables(tables: Sequence[Sequence[int]]) -> Tables:
     return batched
 
 
-def batch_lengths(lengths: Sequence[int]) -> Tables:
+def batch_lengths(lengths: Sequence[int] | Slots) -> Tables:
     """The lengths of B sequences in tokens as an array [B]."""
     return np.array(lengths, np.int32)

@@ -58,6 +58,8 @@ class DeviceTables:
             undo.pop_all()
         self._ring, self._range = ring, memory
         self._changes = table.watch()
+        self._lengths: Numbers = np.zeros(0, np.int64)  # at the last update
+        self._current = False  # whether there was one
         batch.watched = True
         batch.moved.update(range(len(batch)))
 
@@ -71,10 +73,19 @@ class DeviceTables:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __len__(self) -> int:
+        return len(self.batch)
+
     @property
     def waits(self) -> int:
         """How often ``update`` had to wait because work from four updates ago was not done."""
         return self._ring.waits
+
+    def check_current(self) -> None:
+        """Raise StateError where the batch has changed since the last ``update``, and as ``update`` does."""
+        self._check()
+        if not (self._current and self._changes.none and not self.batch.moved and self._lengths_are_known()):
+            raise StateError("the batch has changed since its tables were updated; call update() once before each step")
 
     def update(self, *, stream: int = 0) -> int:
         """Bring the tables up to the batch of now, in the order of ``stream``; how many entries have changed.
@@ -82,9 +93,7 @@ class DeviceTables:
         Raises as ``Batch.check``, RangeError where the batch has more sequences or longer ones than there is room for;
         nothing has changed then, and nothing is lost: the next update brings all.
         """
-        if self._range.closed:
-            raise ClosedError("these tables were closed; make new ones")
-        self.batch.check()
+        self._check()
         self._check_room()
         with contextlib.ExitStack() as undo:
             undo.callback(lambda: self.batch.moved.update(range(len(self.batch))))
@@ -93,6 +102,7 @@ class DeviceTables:
                 self._queue(patches[start : start + _PATCHES], stream)
             undo.pop_all()
         self.batch.moved.clear()
+        self._lengths, self._current = self.batch.lengths, True
         return len(patches)
 
     def close(self) -> None:
@@ -109,6 +119,14 @@ class DeviceTables:
             self.batch.pool.table.unwatch(self._changes)
 
     # -- steps --------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._range.closed:
+            raise ClosedError("these tables were closed; make new ones")
+        self.batch.check()
+
+    def _lengths_are_known(self) -> bool:
+        return bool(np.array_equal(self.batch.lengths, self._lengths))
 
     def _check_room(self) -> None:
         longest = -(-int(self.batch.lengths.max(initial=0)) // self.batch.pool.table.block_size)

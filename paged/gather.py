@@ -22,6 +22,7 @@ def gather(
 ) -> tuple[Array, Array]:
     """Copies of a sequence's K and V of one layer, [L, Hkv, D] each, when the device's work is done.
 
+    Tokens that the sequence has dropped are left out.
     Those of a pool of e4m3 or int8 are float32, multiplied by ``key_scale`` and ``value_scale``, float32 [Hkv] or [1].
     Raises RangeError for a layer that the pool does not have, ClosedError for a freed sequence, ValueError for one of
     another pool, kernels_cu.LaunchError for scales that do not fit.
@@ -39,10 +40,9 @@ def _widened(
 ) -> tuple[Array, Array]:
     """The kernel's way, where the values must be multiplied."""
     spec, side = pool.layout.spec, pool.range.array("float32", 0)
-    slots = np.asarray(slots_of(sequence.table, 0, sequence.length, pool.layout.block_size), like=side)
-    key, value = (
-        np.empty_like(side, np.float32, shape=(sequence.length, spec.kv_heads, spec.head_dim)) for _ in (K, V)
-    )
+    slots = np.asarray(slots_of(sequence.table, sequence.dropped, sequence.length, pool.layout.block_size), like=side)
+    shape = (len(slots), spec.kv_heads, spec.head_dim)
+    key, value = (np.empty_like(side, np.float32, shape=shape) for _ in (K, V))
     kv = pool.kv(layer)
     launch.gather_kv(pool.device, kv, slots, key, value, key_scale=key_scale, value_scale=value_scale)
     pool.device.synchronize()
@@ -51,10 +51,10 @@ def _widened(
 
 def _gather(pool: KVPool, layer: int, sequence: Sequence, component: int) -> Array:
     spec = pool.layout.spec
-    blocks = [_by_token(pool.view(block, layer, component), pool, component) for block in map(int, sequence.table)]
+    blocks = [_by_token(pool.view(block, layer, component), pool, component) for block in sequence.held]
     if not blocks:
         return pool.range.array(spec.dtype, (0, spec.kv_heads, spec.head_dim)).copy()
-    return np.concatenate(blocks)[: sequence.length]
+    return np.concatenate(blocks)[: sequence.length - sequence.dropped]
 
 
 def _by_token(block: Array, pool: KVPool, component: int) -> Array:

@@ -143,8 +143,8 @@ class Sequence:
             return 0
         leaving = self.table[dropped:blocks]
         gone = size * (sum(self.pool.count(block) == 1 for block in leaving))
-        if self._known and self._known.stored < blocks:
-            self._known = None  # a chain with a gap is found by nobody
+        if self._known and self._known.stored <= blocks:
+            self._known = None  # the next block of the chain would have none before it
         with Finishing() as rest:
             rest.run(self.pool.free, leaving, after=after)
             self._table.drop(self.row, blocks)
