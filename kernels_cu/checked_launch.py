@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .constants import Constants
@@ -24,12 +24,14 @@ def launch_checked(
     stream: int,
     keepalive: object,
     shared_bytes: int = 0,
+    look: Callable[[], None] | None = None,
 ) -> None:
     """Load a kernel, check ``arguments`` against its table, and launch it on ``stream``, in the target's own order.
 
     A grid with an extent of 0 launches nothing (CuPy would make 1 of the 0) and needs no compiler. ``keepalive`` is
-    held until the kernel has run. ``shared_bytes`` is the dynamic shared memory of a block. Raises LaunchError for a
-    mismatch, what ``target.fault`` returns for a fault.
+    held until the kernel has run. ``shared_bytes`` is the dynamic shared memory of a block. ``look`` is called before
+    the kernel on the CPU, when all work before it has run, and raises for ids that it must not follow. Raises
+    LaunchError for a mismatch, what ``target.fault`` returns for a fault.
     """
     if 0 in grid:
         return
@@ -42,6 +44,8 @@ def launch_checked(
     def call() -> None:
         if not at_once:
             check_arguments(kernel.name, kernel.parameters, arguments)
+        elif look is not None:
+            look()
         kernel.launch(target, grid, block, arguments, stream, shared_bytes)
 
     target.submit(stream, call, keepalive)

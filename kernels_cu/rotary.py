@@ -44,9 +44,11 @@ class Rotary:
         turns = view("turns", self.turns, arch, "float32", (None, None), packed=True)
         if turns.shape[1] % 16 or not 16 <= turns.shape[1] <= head_dim:
             raise LaunchError(f"turns has rows of {turns.shape[1]}; a multiple of 16 up to {head_dim} is needed")
-        positions = view("positions", self.positions, arch, "int32", (tokens,))
-        check_positions(self.positions, turns.shape[0])
-        return turns, positions
+        return turns, view("positions", self.positions, arch, "int32", (tokens,))
+
+    def check_positions(self) -> None:
+        """Raise LaunchError for a position that the table does not have, where it can be seen."""
+        check_positions(self.positions, len(self.turns))
 
 
 def rotary_table(positions: int, elements: int, base: float = 10000.0) -> NDArray[np.float32]:

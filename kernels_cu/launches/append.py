@@ -45,7 +45,6 @@ def append_kv(
     (tokens,) = places.shape
     source = dtype_of("key", key, FLOATS) if kv.dtype in NARROW else kv.dtype
     shape = (tokens, kv.kv_heads, kv.head_dim)
-    check_slots(kv, slots)
     keys = view("key", key, target.arch, source, shape)
     values = view("value", value, target.arch, source, shape)
     key_by, value_by, stride = scale_views(kv, key_scale, value_scale, target.arch)
@@ -67,7 +66,15 @@ def append_kv(
     }
     keepalive = (key, value, slots, key_scale, value_scale, rotary)
     grid, block = (tokens, 1, 1), _threads(kv.kv_heads * kv.head_dim)
-    launch_checked(target, "append_kv", constants, grid, block, arguments, stream=stream, keepalive=keepalive)
+
+    def look() -> None:
+        check_slots(kv, slots)
+        if rotary:
+            rotary.check_positions()
+
+    launch_checked(
+        target, "append_kv", constants, grid, block, arguments, stream=stream, keepalive=keepalive, look=look
+    )
 
 
 def gather_kv(
@@ -92,7 +99,6 @@ def gather_kv(
     (tokens,) = places.shape
     output = dtype_of("key", key, FLOATS) if kv.dtype in NARROW else kv.dtype
     shape = (tokens, kv.kv_heads, kv.head_dim)
-    check_slots(kv, slots)
     keys = view("key", key, target.arch, output, shape, writable=True, packed=True)
     values = view("value", value, target.arch, output, shape, writable=True, packed=True)
     for name, rows in (("key", keys), ("value", values)):
@@ -108,7 +114,17 @@ def gather_kv(
     grid, block = (tokens, 1, 1), _threads(kv.kv_heads * kv.head_dim)
     keepalive = (slots, key, value, key_scale, value_scale)
     constants = {**constants_of(kv), "OUTPUT": output}
-    launch_checked(target, "gather_kv", constants, grid, block, arguments, stream=stream, keepalive=keepalive)
+    launch_checked(
+        target,
+        "gather_kv",
+        constants,
+        grid,
+        block,
+        arguments,
+        stream=stream,
+        keepalive=keepalive,
+        look=lambda: check_slots(kv, slots),
+    )
 
 
 def rotate_query(target: Target, query: Array, rotary: Rotary, out: Array, *, stream: int = 0) -> None:
@@ -137,7 +153,17 @@ def rotate_query(target: Target, query: Array, rotary: Rotary, out: Array, *, st
     wide = int(all(_wide(seen, query.itemsize) for seen in (rows, outs)))
     constants: Constants = {"SOURCE": dtype, "HEAD_DIM": head_dim, "ROTARY": rotary.constant, "WIDE": wide}
     grid, block, keepalive = (tokens, 1, 1), _threads(heads * head_dim), (query, rotary, out)
-    launch_checked(target, "rotate_query", constants, grid, block, arguments, stream=stream, keepalive=keepalive)
+    launch_checked(
+        target,
+        "rotate_query",
+        constants,
+        grid,
+        block,
+        arguments,
+        stream=stream,
+        keepalive=keepalive,
+        look=rotary.check_positions,
+    )
 
 
 def _threads(elements: int) -> tuple[int, int, int]:

@@ -39,7 +39,6 @@ def paged_attention_simple(
     outs = view("out", out, target.arch, kv.dtype, queries.shape, writable=True)
     tables = view("block_tables", block_tables, target.arch, "int32", (sequences, None))
     counts = view("lengths", lengths, target.arch, "int32", (sequences,))
-    check_tables(kv, block_tables, lengths)
     arguments = (
         *pool_arguments(kv),
         np.int32(group_of(query_heads, kv.kv_heads)),
@@ -51,5 +50,14 @@ def paged_attention_simple(
     if sequences > MOST_ROWS:
         raise LaunchError(f"query has {sequences} sequences, a launch takes at most {MOST_ROWS}; split the batch")
     grid, block, keepalive = (query_heads, sequences, 1), (WARP, 1, 1), (query, block_tables, lengths, out)
-    name = "paged_attention_simple"
-    launch_checked(target, name, constants_of(kv), grid, block, arguments, stream=stream, keepalive=keepalive)
+    launch_checked(
+        target,
+        "paged_attention_simple",
+        constants_of(kv),
+        grid,
+        block,
+        arguments,
+        stream=stream,
+        keepalive=keepalive,
+        look=lambda: check_tables(kv, block_tables, lengths),
+    )

@@ -7,7 +7,7 @@ import numpy as np
 from ..arrays import Array, view
 from ..blocks import Blocks, check_pairs, check_same_shape
 from ..checked_launch import launch_checked
-from ..ids import check_ids
+from ..ids import check_ids, check_pair_ids
 from ..parameters import Argument
 from ..target import Target
 
@@ -43,10 +43,6 @@ def copy_blocks(
     """
     rows = view("pairs", pairs, target.arch, "int64", (None, 2))
     check_same_shape(source, destination, staging or source)
-    if isinstance(pairs, np.ndarray):
-        kept = pairs[(pairs >= 0).all(axis=1)]
-        check_ids("pairs", kept[:, 0], source.blocks, "source block")
-        check_ids("pairs", kept[:, 1], destination.blocks, "destination block")
     if staging is None and source == destination and isinstance(pairs, np.ndarray):
         check_pairs(pairs)
     steps = [(source, destination, 0)] if staging is None else [(source, staging, 1), (staging, destination, 2)]
@@ -71,6 +67,7 @@ def copy_blocks(
             arguments,
             stream=stream,
             keepalive=pairs,
+            look=lambda: check_pair_ids(pairs, source.blocks, destination.blocks),
         )
 
 
@@ -91,7 +88,6 @@ def fill_blocks(target: Target, blocks: Blocks, ids: Array, *, pattern: int = AL
     for memory that is not there.
     """
     rows = view("ids", ids, target.arch, "int64", (None,))
-    check_ids("ids", ids, blocks.blocks, "block")
     arguments = (
         np.uint64(blocks.address),
         *_strides(blocks),
@@ -102,7 +98,17 @@ def fill_blocks(target: Target, blocks: Blocks, ids: Array, *, pattern: int = AL
         np.uint64(rows.address),
     )
     grid = _grid(rows.shape[0], blocks, MOST_THREAD_BLOCKS)
-    launch_checked(target, "fill_blocks", {}, grid, (THREADS, 1, 1), arguments, stream=stream, keepalive=ids)
+    launch_checked(
+        target,
+        "fill_blocks",
+        {},
+        grid,
+        (THREADS, 1, 1),
+        arguments,
+        stream=stream,
+        keepalive=ids,
+        look=lambda: check_ids("ids", ids, blocks.blocks, "block"),
+    )
 
 
 def _strides(region: Blocks) -> tuple[Argument, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,11 +54,13 @@ def paged_decode(
             f"the longest sequence has {plan.longest} tokens, but block_tables has room for "
             f"{tables.shape[1]} blocks of {kv.block_size}"
         )
-    view("lengths", lengths, target.arch, "int32", (plan.sequences,))
-    check_tables(kv, block_tables, lengths, first_seen(lengths, 1, plan.window))
+
+    def look() -> None:
+        check_tables(kv, block_tables, lengths, first_seen(lengths, 1, plan.window))
+
     arrays = _Arrays(query, lengths, out, lse, partial_out, partial_lse)
     options, walk = {"BLOCK_SIZE": kv.block_size}, (tables, block_tables)
-    _launch(target, "paged_decode", kv, plan, arrays, walk, options, scoring or Scoring(), stream)
+    _launch(target, "paged_decode", kv, plan, arrays, walk, options, scoring or Scoring(), stream, look)
 
 
 def contiguous_decode(
@@ -122,6 +125,7 @@ def _launch(
     options: dict[str, int],
     scoring: Scoring,
     stream: int,
+    look: Callable[[], None] | None = None,
 ) -> None:
     """Launch ``kernel``, which finds a sequence's tokens by a row of ``walk``, and the merge if there is one."""
     if plan.kv_heads != kv.kv_heads:
@@ -153,6 +157,7 @@ def _launch(
         stream=stream,
         keepalive=(arrays, walk[1], plan, *scoring.arrays()),
         shared_bytes=build.shared_bytes,
+        look=look,
     )
     if plan.merges:
         decode_merge(

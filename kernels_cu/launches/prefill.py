@@ -54,8 +54,6 @@ def paged_prefill(
     starts = view("query_starts", plan.query_starts, arch, "int32", (plan.sequences + 1,))
     counts = view("lengths", plan.lengths, arch, "int32", (plan.sequences,))
     _check(kv, plan, tables.shape[1], window)
-    new = np.diff(plan.query_starts) if isinstance(plan.query_starts, np.ndarray) else 0
-    check_tables(kv, block_tables, plan.lengths, first_seen(plan.lengths, new, window))
     build = prefill_build(kv.dtype, kv.head_dim, kv.layout, arch)
     arguments = (
         *pool_arguments(kv),
@@ -67,6 +65,10 @@ def paged_prefill(
     )
     options = {"CAUSAL": int(causal), "WINDOW": int(window is not None), **chosen.flags()}
     constants = prefill_constants(kv.dtype, dtype, kv.head_dim, kv.block_size, build, options)
+
+    def look() -> None:
+        check_tables(kv, block_tables, plan.lengths, first_seen(plan.lengths, np.diff(plan.query_starts), window))
+
     launch_checked(
         target,
         "paged_prefill",
@@ -77,6 +79,7 @@ def paged_prefill(
         stream=stream,
         keepalive=(query, block_tables, out, lse, plan, *chosen.arrays()),
         shared_bytes=build[1],
+        look=look,
     )
 
 

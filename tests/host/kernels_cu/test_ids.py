@@ -7,13 +7,47 @@ import dataclasses
 import numpy as np
 import pytest
 
-from kernels_cu import Blocks, LaunchError, PagedKV, Rotary, launch, plan_decode, plan_prefill
-from kernels_cu.ids import check_tables
+from kernels_cu import (
+    Blocks,
+    HostTarget,
+    LaunchError,
+    PagedKV,
+    Rotary,
+    checked_launch,
+    launch,
+    plan_decode,
+    plan_prefill,
+)
 from kernels_cu.rotary import rotary_table
 
 BLOCKS, SIZE, D = 6, 16, 64
 KV = PagedKV(1 << 40, 1 << 41, "float16", "hnd", SIZE, 2, D, 2 * SIZE * D, SIZE * D, D, BLOCKS)
 ROWS = np.zeros((2, 2, D), np.float16)
+
+
+class _Never:
+    """A kernel that may not run."""
+
+    name, parameters = "never", ()
+
+    def launch(self, *_):
+        raise AssertionError("something was launched")
+
+
+@pytest.fixture
+def never(monkeypatch):
+    """The CPU, where everything happens but the run of a kernel."""
+    monkeypatch.setattr(checked_launch, "load", lambda *_: _Never())
+    monkeypatch.setattr(checked_launch, "check_arguments", lambda *_: None)
+    return HostTarget()
+
+
+@pytest.fixture
+def recorded(never):
+    """The same, where launches wait in a list."""
+    never.queued = []
+    never.submit = lambda *launch: never.queued.append(launch[1])
+    return never
 
 
 def _append(target, kv, slots):
@@ -102,15 +136,17 @@ def test_positions_beyond_the_table_are_refused(never):
             launch.append_kv(never, KV, ROWS, ROWS, np.array([0, 1]), rotary=rotary)
 
 
-def test_arrays_of_a_device_are_not_looked_at():
-    """They would have to be waited for, and a captured graph has no values yet."""
-
-    class OfADevice:
-        def __getattr__(self, name):
-            raise AssertionError(f"looked at {name}")
-
-    check_tables(KV, OfADevice(), OfADevice())
-    check_tables(KV, np.full((1, 1), 99, np.int32), OfADevice())
+def test_a_queued_launch_looks_when_it_runs(recorded):
+    """Work before it may change tables, as a patch of device tables does; what is wrong by then is refused."""
+    tables, lengths = np.array([[-1, 9], [0, 0]], np.int32), np.array([32, 17], np.int32)
+    _simple(recorded, KV, tables, lengths)
+    tables[0] = [1, 2]
+    with pytest.raises(AssertionError, match="something was launched"):
+        recorded.queued.pop()()
+    _simple(recorded, KV, tables, lengths)
+    tables[0, 1] = 77
+    with pytest.raises(LaunchError, match=r"block_tables\[0, 1\] is 77"):
+        recorded.queued.pop()()
 
 
 def test_a_count_that_makes_no_sense_is_refused():
