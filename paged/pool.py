@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import heapq
 import operator
-import threading
 from collections.abc import Sequence as Ids
 from typing import Any
 
@@ -13,18 +12,18 @@ from kernels_cu import PagedKV
 from vmm import (
     After,
     AlignmentError,
-    ChunkSupply,
     ClosedError,
     Device,
     GrowableRange,
     OutOfMemoryError,
     Size,
     StateError,
+    Supply,
     format_size,
     handles_of,
 )
 from vmm.finishing import Finishing
-from vmm.one_thread import one_thread
+from vmm.one_thread import Turn, one_thread
 
 from .batched_table import BatchedTable
 from .block_copies import copy_blocks
@@ -37,6 +36,7 @@ from .known_tokens import KnownTokens, as_ids
 from .layout import K, KVLayout
 from .row_memory import RowMemory, capacity
 from .sequence import Sequence
+from .spare import give_up_chunks, spare_chunks
 from .tail_ids import TailIds
 
 
@@ -46,7 +46,8 @@ class KVPool:
     ``budget`` bounds the committed bytes. ``blocks`` is how many blocks have addresses; by default twice what the
     budget holds, for addresses are free and let the pool choose blocks that keep few rows alive. Without a budget every
     one of ``blocks`` may have memory. ``reserve_rows`` empty rows stay mapped before rows are given back; with
-    ``prealloc`` everything is committed at the start and stays. ``supply`` may be shared with other ranges. With
+    ``prealloc`` everything is committed at the start and stays. ``supply`` may be shared with other pools and
+    ranges, or be a ``Share`` of one: what a pool lacks then, others give up if it lies empty or is only cached. With
     ``prefix_cache`` the whole blocks of sequences whose token ids are known stay when they end, for prompts that begin
     alike, until their memory is needed.
 
@@ -64,7 +65,7 @@ class KVPool:
         reserve_rows: int = 0,
         prealloc: bool = False,
         prefix_cache: bool = False,
-        supply: ChunkSupply | None = None,
+        supply: Supply | None = None,
         name: str | None = None,
     ) -> None:
         if layout.chunk % device.granularity:
@@ -85,7 +86,7 @@ class KVPool:
         self.tokens = 0  # that exist; the sequences count them
         self._shared_supply = supply
         self._sequences: dict[int, Sequence] = {}
-        self.busy = threading.Lock()
+        self.busy = Turn()
         chunk = layout.chunk if supply is None else None
         self.range = GrowableRange(device, layout.reserve_bytes(total), chunk=chunk, supply=supply, name=name or "kv")
         self.memory = RowMemory(self.range, layout, self.block_pool.rows)
@@ -95,6 +96,8 @@ class KVPool:
                 self.memory.commit(range(self.block_pool.max_rows), self.block_pool.max_rows)
                 undo.pop_all()
             self.block_pool.commit(range(self.block_pool.max_rows))
+        if supply is not None:
+            supply.register(self)
 
     def __repr__(self) -> str:
         blocks = f"{self.block_pool.used} of {self.blocks_total} blocks of {self.layout.block_size} tokens used"
@@ -137,8 +140,8 @@ class KVPool:
 
     @property
     def blocks_free(self) -> int:
-        """Blocks that ``allocate`` would grant now, idle ones of the prefix cache included."""
-        return self.block_pool.largest_grantable(self._new_rows()) + self.blocks_idle
+        """Blocks that ``allocate`` would grant now, with idle ones of the prefix cache and what other pools spare."""
+        return self.block_pool.largest_grantable(self._new_rows(asking=True)) + self.blocks_idle
 
     @property
     def blocks_idle(self) -> int:
@@ -163,7 +166,11 @@ class KVPool:
         """Whether ``blocks`` more blocks can be had; "not now" is a normal answer."""
         if 0 <= blocks <= self.block_pool.available or self.block_pool.can_allocate(blocks, self._new_rows()):
             return True
-        return bool(self.blocks_idle) and blocks <= self.blocks_free
+        return (bool(self.blocks_idle) or self._shared_supply is not None) and blocks <= self.blocks_free
+
+    def spare(self, *, cached: bool) -> int:
+        """Chunks of empty rows, with ``cached`` also of rows that only idle blocks hold: what others may ask for."""
+        return spare_chunks(self, cached=cached)
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -210,12 +217,8 @@ class KVPool:
         blocks = operator.index(blocks)  # NumPy's small ints overflow, and are no negative numbers
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate(blocks)
-        lacking = 0
-        if self.blocks_idle:
-            lacking = max(0, blocks - self.block_pool.largest_grantable(self._new_rows()))
-        if lacking > self.blocks_idle:
-            lacking = 0  # refused by the next line
-        choice = self.block_pool.choose(blocks - lacking, self._new_rows())
+        new_rows, lacking = self._grant(blocks)
+        choice = self.block_pool.choose(blocks - lacking, new_rows)
         rows = choice.rows
         try:
             self.memory.commit(rows, self.block_pool.max_rows)
@@ -243,7 +246,7 @@ class KVPool:
             raise StateError(f"block {held} is held already, by somebody or the prefix cache; fork it to share it")
         rows = {row for block in blocks for row in self.block_pool.rows.of(block)}
         new = sorted(row for row in rows if row not in self.block_pool.committed)
-        self.block_pool.check_limit(len(new), self._new_rows())
+        self.block_pool.check_limit(len(new), self._new_rows(asking=True))
         self.memory.commit(new, self.block_pool.max_rows)
         self.block_pool.commit(new)
         self.block_pool.hold(blocks)
@@ -299,6 +302,10 @@ class KVPool:
         if rows:
             self.decommit(rows, after)
         return len(rows) * self.layout.row_bytes
+
+    def give_up(self, chunks: int, *, cached: bool) -> int:
+        """Give ``chunks`` chunks of ``spare`` back for another taker of the supply, in whole rows; how many went."""
+        return give_up_chunks(self, chunks, cached=cached)
 
     @one_thread
     def set_budget(self, budget: Size, *, after: After = None) -> bool:
@@ -404,10 +411,25 @@ class KVPool:
             self._sequences.clear()
             self.tokens = 0
 
-    def _new_rows(self) -> int | None:
-        """Rows that a shared supply could still give; None where only this pool's own bound counts."""
-        left = None if self._shared_supply is None else self._shared_supply.available
+    def _new_rows(self, *, asking: bool = False) -> int | None:
+        """Rows that a shared supply could still give, with ``asking`` also from others; None where it sets no bound."""
+        supply = self._shared_supply
+        left = None if supply is None else supply.obtainable(self) if asking else supply.available
         return None if left is None else left // self.layout.row_bytes
+
+    def _grant(self, blocks: int) -> tuple[int | None, int]:
+        """How ``blocks`` can be had: how many rows may be new, and how many idle blocks must go besides.
+
+        Own idle blocks go before others are asked: it takes no call of the driver. ``choose`` refuses the rest.
+        """
+        for asking in (False, True)[: 1 + (self._shared_supply is not None)]:
+            new_rows = self._new_rows(asking=asking)
+            if self.block_pool.can_allocate(blocks, new_rows):
+                return new_rows, 0
+            lacking = blocks - self.block_pool.largest_grantable(new_rows)
+            if lacking <= self.blocks_idle:
+                return new_rows, lacking
+        return new_rows, 0
 
     def decommit(self, rows: list[int], after: After) -> None:
         """Give the memory of empty rows back; what ``free``, ``trim`` and ``compact`` do."""

@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from .errors import StateError
 
 
+class _Lock(Protocol):
+    def acquire(self, blocking: bool = ...) -> bool: ...
+
+    def release(self) -> None: ...
+
+
 class _Owned(Protocol):
-    busy: threading.Lock
+    @property
+    def busy(self) -> _Lock: ...
 
 
 Self = TypeVar("Self", bound=_Owned)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+class Turn:
+    """A lock for ``one_thread`` that somebody else may borrow while its object is idle, to take what that can spare.
+
+    The object's own thread cannot know of that, so it waits for the borrower, who never waits for anybody.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._borrowed = False
+
+    def acquire(self, blocking: bool = False) -> bool:
+        """Whether it is the caller's now. Waits only for a borrower, unless ``blocking``."""
+        return self._lock.acquire(blocking=blocking) or (self._borrowed and self._lock.acquire())
+
+    def release(self) -> None:
+        """Let it go."""
+        self._lock.release()
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[bool]:
+        """Have it inside the ``with``, if nobody has: whether that is so."""
+        mine = self._lock.acquire(blocking=False)
+        try:
+            self._borrowed = self._borrowed or mine
+            yield mine
+        finally:
+            if mine:
+                self._borrowed = False
+                self._lock.release()
 
 
 def one_thread(

@@ -348,9 +348,22 @@ def close_spans_that_retire(world):
     return kv.close
 
 
+@case("KVPool.give_up")
+def give_up_an_empty_row_and_idle_ones(world):
+    pool = pool_of(world, prefix_cache=True, reserve_rows=1)
+    ids = list(range(100))
+    for start in (0, 1):
+        sequence = pool.sequence(ids[start:])
+        sequence.append(ids[start : start + 60])
+        sequence.free()
+    held = pool.sequence(ids)
+    fill(pool, held.table)
+    return lambda: pool.give_up(pool.spare(cached=True), cached=True) or None
+
+
 QUESTIONS = {
     "KVPool.reserved", "KVPool.committed", "KVPool.live", "KVPool.blocks_total", "KVPool.blocks_free",
-    "KVPool.empty_rows", "KVPool.sequences", "KVPool.count", "KVPool.can_allocate", "KVPool.check",
+    "KVPool.empty_rows", "KVPool.sequences", "KVPool.count", "KVPool.can_allocate", "KVPool.check", "KVPool.spare",
     "KVPool.check_usable", "KVPool.address", "KVPool.kv", "KVPool.view", "Sequence.can_append", "Sequence.check_in",
     "Sequence.lost", "Sequence.is_open", "Sequence.length", "Sequence.table", "Sequence.held", "Sequence.dropped",
     "Batch.lengths", "Batch.tables", "Batch.can_append", "Batch.check", "DeviceTables.waits",

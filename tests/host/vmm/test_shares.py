@@ -213,6 +213,17 @@ def test_what_lies_empty_goes_first_then_what_is_cached_and_never_below_a_floor(
         third.add(1)
 
 
+def test_what_a_floor_promises_is_not_asked_for(supply, holding):
+    a, b, c = supply.share("a", floor=3 * CHUNK), supply.share("b"), supply.share("c")
+    first, second, third = (holding(share, share.name) for share in (a, b, c))
+    first.add(4, first.empty)
+    second.add(2)
+    second.add(2, second.cached)
+    assert supply.holders()[1].spare == CHUNK
+    third.add(3)
+    assert (first.asked, second.asked) == ([(1, False)], [(2, True)])
+
+
 def test_a_refusal_asks_nobody(supply, holding):
     with supply.share("a") as a, supply.share("b") as b:
         first, second = holding(a, "first"), holding(b, "second")
