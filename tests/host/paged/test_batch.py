@@ -186,6 +186,17 @@ def test_ids_reach_the_sequence_before_anything_else_is_asked_of_it(caching):
     assert caching.sequence(np.arange(40, dtype=np.int32)).length == 16
 
 
+def test_tokens_of_a_prompt_are_known_without_ids(caching):
+    prompt = np.arange(64, dtype=np.int32)
+    sequence = caching.sequence(prompt)
+    sequence.append(20)
+    batch = paged.Batch(caching, [sequence])
+    for _ in range(13):
+        batch.append()
+    assert sequence.length == 33  # two blocks are full, and it has gone on
+    assert caching.sequence(prompt).length == 32
+
+
 def test_a_token_without_an_id_ends_what_is_known(caching):
     sequence = caching.sequence(np.arange(10, dtype=np.int32))
     sequence.append(10)

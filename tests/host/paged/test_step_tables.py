@@ -212,3 +212,20 @@ def test_a_chain_whose_last_block_was_dropped_ends_there(device, make_layout):
         sequence.free()
         pool.check()
         assert pool.sequence(prompt).length == 32
+
+
+def test_a_chain_whose_beginning_was_dropped_does_not_go_on_behind_another(device, make_layout):
+    """A dropped place of the table reads as block 0, which is somebody's: nothing may hang on it, nor on keys alone."""
+    with paged.KVPool(device, make_layout(64), budget=32 * MIB, prefix_cache=True) as pool:
+        pool.prefix.cache._hash = lambda tokens, size, _before: np.full(len(tokens) // size, 7, np.uint64)
+        first, prompt = np.arange(1000, 1017, dtype=np.int32), np.arange(65, dtype=np.int32)
+        holder = pool.sequence(first)
+        holder.append(17)
+        holder.publish()
+        assert holder.table[0] == 0
+        sequence = pool.sequence(prompt)
+        sequence.append(40)
+        sequence.drop_before(40)
+        sequence.append(25)
+        sequence.publish()
+        assert pool.sequence(np.concatenate((first[:16], prompt[32:]))).length == 16
