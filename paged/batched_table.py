@@ -147,6 +147,11 @@ class BatchedTable:
         found, times = np.unique(self.blocks[self._holds()], return_counts=True)
         return dict(zip(found.tolist(), times.tolist(), strict=True))
 
+    def places(self, block: int) -> list[tuple[int, int]]:
+        """Row and column of every entry that names ``block``."""
+        rows, columns = np.nonzero(self._holds() & (self.blocks == block))
+        return list(zip(rows.tolist(), columns.tolist(), strict=True))
+
     def rename(self, sources: Ids[int], targets: Ids[int]) -> None:
         """Blocks have moved: every entry that named one of ``sources`` names the one of ``targets`` beside it."""
         order = np.argsort(sources)

@@ -31,6 +31,7 @@ from .block_pool import BlockPool, Choice, block_ids
 from .cached_blocks import CachedBlocks
 from .chain_hash import Tokens
 from .compaction import Compacted, compact
+from .explain import Explanation, explain
 from .invariants import check_pool
 from .known_tokens import KnownTokens, as_ids
 from .layout import K, KVLayout
@@ -388,6 +389,13 @@ class KVPool:
         """One layer's K or V of a block, in the layout's own shape: NumPy on the host driver, CuPy on a GPU."""
         offset = self.address(block=block, layer=layer, component=component) - self.range.base
         return self.range.array(self.layout.spec.array_dtype, self.layout.component_shape(component), offset)
+
+    def explain(self, address: int) -> Explanation:
+        """What lies at an address of the pool: chunk, row, block, and the sequences and tokens that have it.
+
+        Raises RangeError for an address outside its range, ClosedError after ``close``.
+        """
+        return explain(self, address)
 
     def forget_lost(self) -> None:
         """After a sleep without a backup nothing is known any more."""

@@ -13,6 +13,8 @@ from rich.text import Text
 import vmm
 from vmm.commands.options import choose_driver, driver_options, first_line
 
+from ..explain import explain
+from ..explain_text import explanation_json, explanation_lines
 from ..layout import LAYOUTS, ORDERS, KVLayout
 from ..models import model as find_model
 from ..pool import KVPool
@@ -27,6 +29,7 @@ Examples:
   python -m paged walk --table 7,42,9,103 --token 37 --block-size 16
   python -m paged walk --order layer --layer 31 --head 5
   python -m paged walk --step --token 48
+  python -m paged walk --table 7,42,9,103 --address +0x1208500
 """
 
 
@@ -44,6 +47,16 @@ def _table(_context: click.Context, _option: click.Parameter, text: str | None) 
     return table
 
 
+def _address(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[bool, int] | None:
+    """An address, or with a + a number of bytes from the pool's base: (whether from the base, bytes)."""
+    if text is None:
+        return None
+    try:
+        return text.startswith("+"), int(text.removeprefix("+"), 0)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no address; write for example +0x1208500 (from the base)") from None
+
+
 @click.command(epilog=_EPILOG)
 @click.option("--table", callback=_table, metavar="IDS", help="Block table of the sequence.  [7,42,9,103]")
 @click.option("--token", default=37, show_default=True, type=click.IntRange(0), help="Number of the token.")
@@ -55,18 +68,32 @@ def _table(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option("--order", default="block", show_default=True, type=click.Choice(ORDERS), help="Planes of the pool.")
 @click.option("--layout", default="hnd", show_default=True, type=click.Choice(LAYOUTS), help="Inside a block.")
 @click.option("--chunk", metavar="SIZE", help="One physical allocation; by default the driver's granularity.")
+@click.option(
+    "--address", callback=_address, metavar="ADDRESS", help="Go up from an address, or +BYTES from the pool's base."
+)
 @click.option("--step", is_flag=True, help="Show one decode step, that of --token, from a budget down.")
 @click.option("--budget", default="256 MiB", show_default=True, metavar="SIZE", help="Of the pool of --step.")
 @driver_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def walk(
-    table: list[int] | None, token: int, layer: int, head: int, step: bool, budget: str, as_json: bool, **given: Any
+    table: list[int] | None,
+    token: int,
+    layer: int,
+    head: int,
+    address: tuple[bool, int] | None,
+    step: bool,
+    budget: str,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Follow one token from its number in the sequence to physical memory.
 
     The block table says which block and slot, the layout which address, the driver which chunk and handle, and on the
     host driver the operating system which part of which file. The pool is real; the model's weights are not needed.
+    With --address the other way: which row, block, sequence and token lie there, and who holds them.
     """
+    if step and address is not None:
+        raise click.UsageError("--step goes down from a token; leave --address out")
     if step and table is not None:
         raise click.UsageError("--step lets the pool choose the blocks; leave --table out")
     chosen = choose_driver(given["driver"], given["backing"], given["memory"])
@@ -82,9 +109,21 @@ def walk(
         ids = _EXAMPLE_TABLE if table is None else table
         with KVPool(device, layout, blocks=max(ids) + 1) as pool:
             pool.claim(ids)
+            if address is not None:
+                _explain(show, pool, ids, address)
+                return
             found = walk_token(pool, ids, token, layer=layer, head=head)
         show.json(walk_json(found, ids))
         show.text("", describe_layout(layout), "", *walk_lines(found, ids, layout))
+
+
+def _explain(show: _Output, pool: KVPool, ids: list[int], address: tuple[bool, int]) -> None:
+    """Show what lies at an address of a pool in which one sequence has the blocks ``ids``, all of them full."""
+    from_base, number = address
+    pool.sequence().begin(ids, None, len(ids) * pool.layout.block_size)
+    found = explain(pool, pool.range.base + number if from_base else number)
+    show.json(explanation_json(found))
+    show.text("", describe_layout(pool.layout), "", *explanation_lines(found, pool.layout))
 
 
 def _layout(device: vmm.Device, given: dict[str, Any]) -> KVLayout:
