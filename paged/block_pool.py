@@ -168,6 +168,11 @@ class BlockPool:
         self.counts.add(ids)
         self.shared += len(ids)
 
+    def share(self, ids: Ids) -> None:
+        """As ``fork``, unchecked: for the cache, whose blocks are all held and stand once."""
+        self.counts.add_distinct(ids)
+        self.shared += len(ids)
+
     def free(self, blocks: Sequence[int] | Ids) -> list[int]:
         """Count one holder of each block less, and return the rows that came empty.
 

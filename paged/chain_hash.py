@@ -1,11 +1,12 @@
 """Chain hash: one 64-bit key a block of tokens, in which every block before it counts. Vectorised over a prompt.
 
-    b[i] = mix(sum over slots s of token[i, s] * multiplier[s])
-    key[i] = key[i - 1] * M + b[i],  key[-1] from the salt          (all modulo 2**64)
+    sum[i] = sum[i - 1] + weight[i] * (sum over slots s of token[i, s] * multiplier[s])    (modulo 2**64)
+    key[i] = sum[i] ^ (sum[i] >> 32),   sum[-1] from the salt
 
-Since M is odd it has an inverse, so that the chain is a cumulative sum: key[i] = M**(i+1) * (key[-1] + sum of b[j] *
-M**-(j+1) for j <= i). Sixty-four bits are enough because nothing relies on them: a hit compares the tokens, and which
-block stands before.
+Weights and multipliers are odd and secret, a weight for each place in the chain: powers of one number in its stead
+would let prompts of 1,024 blocks be made that always have one key (two blocks in the order of Thue and Morse), and
+they would slow everybody down. The last step brings the better half of the bits to where a dict looks. Sixty-four bits
+are enough because nothing relies on them: a hit compares the tokens, and which block stands before.
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ import numpy as np
 Tokens = np.ndarray[Any, np.dtype[np.int32]]
 """int32 [n]: token ids."""
 Keys = np.ndarray[Any, np.dtype[np.uint64]]
+"""uint64 [blocks]."""
 
-_M = 0x9E3779B97F4A7C15  # odd; the golden ratio in 64 bits
 _SECRET = int.from_bytes(os.urandom(7), "little")
+_SHIFT = np.uint64(32)
 _STEPS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 
 
-def chain_keys(tokens: Tokens, block_size: int, before: int) -> Keys:
-    """The keys of the whole blocks of ``tokens``, the first of them after the key ``before``; uint64 [blocks]."""
+def chain_keys(tokens: Tokens, block_size: int, before: int, place: int = 0) -> Keys:
+    """The keys of the whole blocks of ``tokens``, after ``place`` blocks the last of which has the key ``before``."""
     count = len(tokens) // block_size
     blocks = tokens[: count * block_size].reshape(count, block_size).astype(np.uint64)
-    sums = _mix(blocks @ _multipliers(block_size))
-    powers, inverses = _powers(max(64, 1 << (count - 1).bit_length()))
-    chain = np.cumsum(sums * inverses[:count], dtype=np.uint64) + np.uint64(before)
-    keys: Keys = chain * powers[:count]
+    sums = blocks @ multipliers(block_size)
+    sums *= weights(_power_of_two(place + count))[place : place + count]
+    np.add.accumulate(sums, out=sums)
+    sums += np.uint64(before ^ (before >> 32))
+    keys: Keys = sums >> _SHIFT
+    keys ^= sums
     return keys
 
 
@@ -42,27 +46,33 @@ def root_key(salt: int) -> int:
     return int(_mix(np.array([hash((_SECRET, salt)) & 0xFFFF_FFFF_FFFF_FFFF], np.uint64))[0])
 
 
+@functools.lru_cache(maxsize=64)
+def multipliers(block_size: int) -> Keys:
+    """uint64 [block_size]: one for each slot of a block."""
+    return _odd_numbers(0, block_size)
+
+
+@functools.lru_cache(maxsize=64)
+def weights(count: int) -> Keys:
+    """uint64 [count]: one for each place in a chain; more of them begin with the same."""
+    return _odd_numbers(1, count)
+
+
+def _odd_numbers(series: int, count: int) -> Keys:
+    """Odd numbers that nobody outside knows."""
+    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return _mix(steps + np.uint64(hash((_SECRET, series)) & 0xFFFF_FFFF_FFFF_FFFF)) | np.uint64(1)
+
+
+def _power_of_two(count: int) -> int:
+    return max(64, 1 << (count - 1).bit_length())
+
+
 def _mix(values: Keys) -> Keys:
-    """Spread every bit over the word, so that sums of small tokens do not stay small (splitmix64's last steps)."""
+    """Spread every bit over the word (the last steps of splitmix64)."""
     mixed = values.copy()
     for shift, multiplier in _STEPS:
         mixed ^= mixed >> shift
         mixed *= multiplier
     mixed ^= mixed >> np.uint64(31)
     return mixed
-
-
-@functools.lru_cache(maxsize=64)
-def _multipliers(block_size: int) -> Keys:
-    """Odd, and known to nobody outside: prompts that are made to have one key would slow everybody down."""
-    return _mix(np.arange(1, block_size + 1, dtype=np.uint64) * np.uint64(_M) + np.uint64(_SECRET)) | np.uint64(1)
-
-
-@functools.lru_cache(maxsize=32)
-def _powers(count: int) -> tuple[Keys, Keys]:
-    """M**1 to M**count, and their inverses."""
-    inverse = pow(_M, -1, 1 << 64)
-    return (
-        np.cumprod(np.full(count, _M, np.uint64), dtype=np.uint64),
-        np.cumprod(np.full(count, inverse, np.uint64), dtype=np.uint64),
-    )

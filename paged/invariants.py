@@ -6,22 +6,10 @@ from typing import TYPE_CHECKING
 
 from .block_invariants import check_block_pool
 from .block_invariants import must as must
+from .cache_invariants import check_prefix
 
 if TYPE_CHECKING:
-    from .cached_blocks import CachedBlocks
     from .pool import KVPool
-
-
-def check_prefix(prefix: CachedBlocks, holders: dict[int, int]) -> None:
-    """The cache holds each of its blocks once; idle is what nobody else holds; every chain of keys is whole."""
-    cache, counts = prefix.cache, prefix.pool
-    held = {block for block in range(counts.rows.blocks) if block in cache}
-    must(len(cache) == len(held), f"{len(cache)} blocks counted in the cache, {len(held)} are")
-    idle = {block for block in held if counts.count(block) == 1}
-    must(set(cache.idle) == idle, "the idle blocks are not those that only the cache holds")
-    must(not idle & holders.keys(), "an idle block stands in a table")
-    chained = [block for key in cache._first for block in cache._chain(key)]
-    must(sorted(chained) == sorted(held), "a block of the cache cannot be found by its key")
 
 
 def check_pool(pool: KVPool) -> None:

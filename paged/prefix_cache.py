@@ -1,4 +1,4 @@
-"""PrefixCache: which block holds which tokens after which prefix, and which block goes first. Integers only.
+"""PrefixCache: which block holds which tokens after which prefix. Integers only.
 
 A block is known by its node: its tokens and the node before it. Blocks with the same node hold the same bytes (two
 prompts computed at once). Keys (``chain_hash``) only find candidates; a hit compares the tokens and the node before, so
@@ -9,17 +9,22 @@ The cache holds a count of its own on each of its blocks. A block that nobody el
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 import numpy as np
 
+from vmm import StateError
+
+from .block_ids import Ids
+from .cache_events import AllBlocksCleared, BlocksHit, BlocksRemoved, BlocksStored, Listener
 from .chain_hash import Keys, Tokens, chain_keys, root_key
+from .idle_blocks import IdleBlocks
+from .key_table import KeyTable
+from .salt_roots import SaltRoots
 
 _NONE = -1
-Hash = Callable[[Tokens, int, int], Keys]
+Hash = Callable[[Tokens, int, int, int], Keys]
 
 
 @dataclass(slots=True)
@@ -33,26 +38,40 @@ class Counters:
 
 
 class PrefixCache:
-    """Room for ``blocks`` block ids of ``block_size`` tokens. ``hash`` may be another function of chain keys."""
+    """Room for ``blocks`` block ids of ``block_size`` tokens.
 
-    def __init__(self, blocks: int, block_size: int, *, hash: Hash = chain_keys) -> None:  # noqa: A002  what it is
+    ``hash`` may be another function of chain keys. ``events`` is told what is stored, hit and removed.
+    """
+
+    def __init__(
+        self,
+        blocks: int,
+        block_size: int,
+        *,
+        hash: Hash = chain_keys,  # noqa: A002  what it is
+        events: Listener | None = None,
+    ) -> None:
         self.block_size = block_size
         self.counters = Counters()
+        self.events = events
+        self.idle_blocks = IdleBlocks(blocks)
+        self.roots = SaltRoots()
+        self.nodes = np.full(blocks, _NONE, np.int64)  # _NONE: the block is not in the cache
+        self.parents = np.full(blocks, _NONE, np.int64)
+        self._node: memoryview[int] = memoryview(self.nodes.data)  # the same, for one at a time
+        self._parent: memoryview[int] = memoryview(self.parents.data)
         self._hash = hash
-        self._first: dict[int, int] = {}  # key -> a block; others of the same key follow by _next
-        self._next = [_NONE] * blocks
-        self._key = [0] * blocks
-        self._node = [_NONE] * blocks  # _NONE: the block is not in the cache
-        self._parent = [_NONE] * blocks
+        self._table = KeyTable(blocks)
         self._tokens = np.zeros((blocks, block_size), np.int32)
-        self._nodes = 0  # how many there were
-        self._roots: dict[int, int] = {}
-        self._idle: dict[int, None] = {}  # the least recently used first
+        self._rows = self._tokens.view(np.dtype((np.void, 4 * block_size))).reshape(
+            blocks
+        )  # the same, one item a block
+        self._last_node = 0
         self._busy = 0  # blocks of the cache that somebody else holds too
 
     def __len__(self) -> int:
         """Blocks in the cache."""
-        return len(self._idle) + self._busy
+        return self.idle_blocks.count + self._busy
 
     def __contains__(self, block: int) -> bool:
         return self._node[block] != _NONE
@@ -60,19 +79,25 @@ class PrefixCache:
     @property
     def idle(self) -> Sequence[int]:
         """The blocks that may be evicted, the least recently used first."""
-        return list(self._idle)
+        listed: list[int] = self.idle_blocks.listed().tolist()
+        return listed
 
     @property
     def idle_count(self) -> int:
         """How many blocks may be evicted."""
-        return len(self._idle)
+        return self.idle_blocks.count
 
-    def keys(self, tokens: Tokens, salt: int, before: int | None = None) -> list[int]:
-        """The keys of the whole blocks of ``tokens``, after the key ``before`` or from the root of ``salt``."""
-        found: list[int] = self._hash(tokens, self.block_size, root_key(salt) if before is None else before).tolist()
-        return found
+    def listed(self) -> list[int]:
+        """The blocks that can be found by their keys."""
+        return self._table.listed()
 
-    def match(self, tokens: Tokens, salt: int) -> tuple[list[int], list[int]]:
+    def keys(self, tokens: Tokens, salt: int, before: int | None = None, place: int = 0) -> Keys:
+        """The keys of the whole blocks of ``tokens``, after ``place`` blocks that end with the key ``before``."""
+        return self._hash(tokens, self.block_size, root_key(salt) if before is None else before, place)
+
+    # -- what is known ------------------------------------------------------------------------------------------
+
+    def match(self, tokens: Tokens, salt: int) -> tuple[Ids, Keys]:
         """The blocks that hold the longest known prefix of ``tokens``, and the keys of all its whole blocks.
 
         At least one token is left over, for a prompt needs one to be computed. Nothing changes but the counters.
@@ -80,189 +105,176 @@ class PrefixCache:
         most = max(0, len(tokens) - 1) // self.block_size
         self.counters.asked += len(tokens)
         every = self.keys(tokens, salt)
-        parent = self._roots.get(salt)
-        if parent is None:
-            return [], every
-        keys = every[:most]
-        found = self._follow(keys, parent)
-        rows = tokens[: len(found) * self.block_size].reshape(-1, self.block_size)
-        same = self._tokens[found] == rows
-        if not same.all():  # a key collided: compare one by one from there
-            del found[int(np.argmin(same.all(axis=1))) :]
-            self._follow_exactly(found, keys, tokens, parent)
+        root = self.roots.get(salt)
+        if root is None or not most or not self._table.has(int(every[0])):
+            found = np.zeros(0, np.int64)
+        else:
+            found = self._follow(tokens, every[:most].tolist(), root)
         self.counters.hit += len(found) * self.block_size
+        if self.events and len(found):
+            self.events(BlocksHit(every[: len(found)].tolist(), len(tokens)))
         return found, every
 
-    def store(self, tokens: Tokens, keys: Sequence[int], salt: int, blocks: Sequence[int], known: int) -> None:
-        """Take in ``blocks[known:]``, whose bytes are those of ``tokens`` after all before; the first ``known`` are in.
+    def store(self, tokens: Tokens, keys: Keys, salt: int, blocks: Ids, known: int) -> None:
+        """Take in ``blocks``, whose bytes are those of ``tokens`` after the first ``known`` blocks and all before.
 
-        ``keys`` has one a block. The caller holds every block, and counts the cache as one more holder of the new.
+        ``blocks[0]`` is that of place ``known`` - 1, in the cache already, unless ``known`` is 0. ``keys`` has one a
+        block from the first. The caller holds every block, and counts the cache as one more holder of the new.
         """
-        new = blocks[known:]
-        rows = tokens[known * self.block_size : len(blocks) * self.block_size].reshape(-1, self.block_size)
-        self._tokens[new] = rows
-        parent = self._node[blocks[known - 1]] if known else self._root(salt)
-        fresh = keys[known:]
-        if not self._insert_new(new, fresh, parent):
-            for block, key, row in zip(new, fresh, rows, strict=True):
-                parent = self._insert(block, key, parent, row)
+        new = blocks[1:] if known else blocks
+        stop = known + len(new)
+        before = self._node[blocks[0]] if known else self.roots.enter(salt)
+        if before == _NONE:
+            raise StateError(f"block {blocks[0]} is not in the cache, and none can be known after it")
+        fresh = keys[known:stop]
+        rows = np.ascontiguousarray(tokens[known * self.block_size : stop * self.block_size]).view(self._rows.dtype)
+        self._rows[new] = rows
+        if len(new) > 1 and self._table.add_new(fresh, new):
+            self._append_chain(new, before)
+            told = list(range(len(new)))
+        else:
+            told = self._insert_each(new, fresh.tolist(), before)
         self._busy += len(new)
         self.counters.stored += len(new)
+        if self.events:
+            self._tell_stored(tokens, keys, salt, known, told)
 
-    def use(self, blocks: Sequence[int]) -> int:
-        """Blocks of the cache got a holder; how many of them were idle."""
-        idle, before = self._idle, len(self._idle)
-        for block in blocks:
-            idle.pop(block, None)
-        self._busy += before - len(idle)
-        return before - len(idle)
+    # -- who uses it --------------------------------------------------------------------------------------------
 
-    def rest(self, blocks: Sequence[int]) -> None:
+    def use(self, blocks: Sequence[int] | Ids) -> int:
+        """Blocks, each named once or more, got a holder; how many of them were idle."""
+        were = self.idle_blocks.discard(np.asarray(blocks, np.int64))
+        self._busy += were
+        return were
+
+    def rest(self, blocks: Ids) -> None:
         """Blocks of the cache lost their last other holder, in the order of a table: the deepest will go first."""
-        for block in reversed(blocks):
-            self._idle[block] = None
+        self.idle_blocks.add(blocks[::-1])
         self._busy -= len(blocks)
 
-    def evict(self, count: int) -> list[int]:
+    def evict(self, count: int) -> Ids:
         """Drop ``count`` idle blocks, the least recently used first, and return them for the caller to free.
 
         Whoever used a block used those before it, and a table rests from its end, so that no block outlives the one
-        before it.
+        before it. Raises StateError, with both numbers, if there are not so many; nothing has changed then.
         """
-        leaving = list(itertools.islice(self._idle, count))
-        for block in leaving:
-            del self._idle[block]
-            self._remove(block)
-        self.counters.evicted += len(leaving)
+        if not 0 <= count <= self.idle_count:
+            raise StateError(f"{count} blocks are to be evicted, {self.idle_count} are idle")
+        leaving = self.idle_blocks.take(count)
+        self._remove(leaving)
         return leaving
 
-    def forget(self, blocks: Sequence[int]) -> None:
+    def evict_these(self, blocks: Ids) -> None:
+        """As ``evict``, for idle blocks that the caller has chosen."""
+        if int(np.count_nonzero(self.idle_blocks.turns[blocks])) < len(blocks):
+            raise StateError("a block that is to be evicted is not idle")
+        self.idle_blocks.discard(blocks)
+        self._remove(blocks)
+
+    def forget(self, blocks: Sequence[int] | Ids) -> None:
         """Drop blocks of the cache that others hold too; the caller counts one holder less."""
-        for block in blocks:
-            self._remove(block)
         self._busy -= len(blocks)
-        self.counters.evicted += len(blocks)
+        self._remove(np.asarray(blocks, np.int64))
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """The bytes of blocks moved: ``targets`` are what ``sources`` were, in the order of use too."""
-        renamed = dict(zip(sources, targets, strict=True))
-        for source, target in renamed.items():
-            if source in self:
-                self._tokens[target] = self._tokens[source]
-                self._key[target], self._parent[target] = self._key[source], self._parent[source]
-                node = self._node[source]
-                self._remove(source)
-                self._node[target] = node
-                self._next[target] = self._first.get(self._key[target], _NONE)
-                self._first[self._key[target]] = target
-        self._idle = {renamed.get(block, block): None for block in self._idle}
+        old, new = np.array(sources, np.int64), np.array(targets, np.int64)
+        mine = self.nodes[old] != _NONE
+        old, new = old[mine], new[mine]
+        for numbers in (self._rows, self.parents, self.nodes):
+            numbers[new] = numbers[old]
+        self.nodes[old] = _NONE
+        self._table.rename(old, new)
+        self.idle_blocks.rename(old, new)
 
-    def clear(self) -> list[int]:
+    def clear(self) -> Ids:
         """Drop everything, because the bytes are gone, and return the blocks that the cache held."""
-        held = [block for block, node in enumerate(self._node) if node != _NONE]
-        for block in held:
-            self._node[block] = self._next[block] = _NONE
-        self._first.clear()
-        self._roots.clear()
-        self._idle.clear()
+        held = np.flatnonzero(self.nodes != _NONE)
+        self.nodes[held] = _NONE
+        self._table.clear()
+        self.roots.clear()
+        self.idle_blocks.clear()
         self._busy = 0
+        if self.events:
+            self.events(AllBlocksCleared())
         return held
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _chain(self, key: int) -> list[int]:
-        """The blocks of one key."""
-        found, block = [], self._first.get(key, _NONE)
-        while block != _NONE:
-            found.append(block)
-            block = self._next[block]
-        return found
-
-    def _root(self, salt: int) -> int:
-        if salt not in self._roots:
-            self._roots[salt] = self._nodes
-            self._nodes += 1
-        return self._roots[salt]
-
-    def _follow(self, keys: Sequence[int], parent: int) -> list[int]:
-        """The chain of blocks with these keys, each after the node before; their tokens are still to be compared."""
-        found = [block for block in map(self._first.get, keys) if block is not None]
-        if len(found) == len(keys) > 1:
-            pick = itemgetter(*found)
-            nodes = pick(self._node)
-            if pick(self._parent) == (parent, *nodes[:-1]):
-                return found  # as nearly always where all keys are known: found without a loop
-        return self._follow_slowly(keys, parent)
-
-    def _follow_slowly(self, keys: Sequence[int], parent: int) -> list[int]:
-        first, parents, nodes = self._first, self._parent, self._node
-        found: list[int] = []
-        for key in keys:
-            block = first.get(key, _NONE)
-            while block != _NONE and parents[block] != parent:
-                block = self._next[block]
+    def _follow(self, tokens: Tokens, keys: list[int], root: int) -> Ids:
+        """The chain of blocks with these keys and tokens, each after the node before."""
+        found = self._table.first_of(keys)
+        befores = np.empty(len(found), np.int64)
+        befores[0], befores[1:] = root, self.nodes[found[:-1]]
+        chained = int(np.count_nonzero(self.parents[found] == befores)) == len(found)
+        if chained and self._rows[found].tobytes() == tokens[: len(found) * self.block_size].tobytes():
+            return found  # as nearly always: found without a loop
+        exact: list[int] = []
+        for place, key in enumerate(keys):
+            row = tokens[place * self.block_size : (place + 1) * self.block_size]
+            block = self._find(key, root, row.tobytes())
             if block == _NONE:
                 break
-            found.append(block)
-            parent = nodes[block]
-        return found
+            exact.append(block)
+            root = self._node[block]
+        return np.array(exact, np.int64)
 
-    def _follow_exactly(self, found: list[int], keys: Sequence[int], tokens: Tokens, parent: int) -> None:
-        """Lengthen ``found`` block by block, comparing tokens."""
-        parent = self._node[found[-1]] if found else parent
-        for place in range(len(found), len(keys)):
-            row = tokens[place * self.block_size : (place + 1) * self.block_size]
-            block = self._find(keys[place], parent, row)
-            if block == _NONE:
-                return
-            found.append(block)
-            parent = self._node[block]
-
-    def _find(self, key: int, parent: int, row: Tokens) -> int:
+    def _find(self, key: int, parent: int, row: bytes) -> int:
         """A block of these tokens after that node, or _NONE."""
-        block = self._first.get(key, _NONE)
-        while block != _NONE and not (self._parent[block] == parent and bool((self._tokens[block] == row).all())):
-            block = self._next[block]
-        return block
+        for block in self._table.all_of(key):
+            if self._parent[block] == parent and self._tokens[block].tobytes() == row:
+                return block
+        return _NONE
 
-    def _insert_new(self, blocks: Sequence[int], keys: Sequence[int], parent: int) -> bool:
-        """Take in blocks whose keys nobody has, as nearly always: each gets a node of its own. Else nothing changes."""
-        first, before = self._first, len(self._first)
-        if not first.keys().isdisjoint(keys):
-            return False
-        first.update(zip(keys, blocks, strict=True))
-        if len(first) != before + len(blocks):  # two of them are the same
-            for key in keys:
-                first.pop(key, None)
-            return False
-        nodes, parents, key_of, node = self._node, self._parent, self._key, self._nodes
-        for block, key in zip(blocks, keys, strict=True):
-            key_of[block], parents[block] = key, parent
-            nodes[block] = parent = node
-            node += 1
-        self._nodes = node
-        return True
+    def _append_chain(self, blocks: Ids, before: int) -> None:
+        """Blocks that nobody has the like of follow each other: each gets a node of its own."""
+        nodes = np.arange(self._last_node + 1, self._last_node + 1 + len(blocks))
+        self.nodes[blocks] = nodes
+        self.parents[blocks] = nodes - 1
+        self.parents[blocks[0]] = before
+        self._last_node += len(blocks)
 
-    def _insert(self, block: int, key: int, parent: int, row: Tokens) -> int:
-        """Take one block in, and return its node: that of an equal block if there is one."""
-        equal = self._find(key, parent, row)
-        self._next[block] = self._first.get(key, _NONE)
-        self._first[key] = block
-        self._key[block], self._parent[block] = key, parent
-        self._node[block] = node = self._nodes if equal == _NONE else self._node[equal]
-        self._nodes += equal == _NONE
-        return node
+    def _insert_each(self, blocks: Ids, keys: list[int], before: int) -> list[int]:
+        """Take blocks in one by one, each with the node of an equal one if there is. The places of those without."""
+        alone: list[int] = []
+        for place, (block, key) in enumerate(zip(blocks.tolist(), keys, strict=True)):
+            equal = self._find(key, before, self._tokens[block].tobytes())
+            self._table.add(key, block)
+            self._parent[block] = before
+            if equal == _NONE:
+                self._last_node += 1
+                alone.append(place)
+            before = self._last_node if equal == _NONE else self._node[equal]
+            self._node[block] = before
+        return alone
 
-    def _remove(self, block: int) -> None:
-        """Strike a block out of the chain of its key."""
-        key, after = self._key[block], self._next[block]
-        at = self._first[key]
-        if at == block and after == _NONE:
-            del self._first[key]
-        elif at == block:
-            self._first[key] = after
-        else:
-            while self._next[at] != block:
-                at = self._next[at]
-            self._next[at] = after
-        self._node[block] = self._next[block] = _NONE
+    def _remove(self, blocks: Ids) -> None:
+        """Strike blocks out, and tell of those that have no equal left."""
+        keys = self._table.remove(blocks)
+        parents = self.parents[blocks]
+        self.roots.leave(parents[parents < _NONE].tolist())
+        nodes = self.nodes[blocks]
+        self.nodes[blocks] = _NONE
+        self.counters.evicted += len(blocks)
+        if self.events and len(blocks):
+            left = [self._has_node(key, node) for key, node in zip(keys, nodes.tolist(), strict=True)]
+            gone = dict.fromkeys(key for key, stays in zip(keys, left, strict=True) if not stays)
+            if gone:
+                self.events(BlocksRemoved(list(gone)))
+
+    def _has_node(self, key: int, node: int) -> bool:
+        return any(self._node[block] == node for block in self._table.all_of(key))
+
+    def _tell_stored(self, tokens: Tokens, keys: Keys, salt: int, known: int, told: list[int]) -> None:
+        """Tell of the new blocks at the places ``told`` after the ``known``: an event a run."""
+        assert self.events is not None
+        size = self.block_size
+        starts = [place for index, place in enumerate(told) if not index or told[index - 1] != place - 1]
+        for start in starts:
+            stop = start
+            while stop in told:
+                stop += 1
+            first, last = known + start, known + stop
+            parent = int(keys[first - 1]) if first else None
+            ids: list[int] = tokens[first * size : last * size].tolist()
+            self.events(BlocksStored(keys[first:last].tolist(), parent, ids, size, salt))
