@@ -8,8 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import LaunchError
+from .whole_numbers import ADDRESSES, whole_number
 
 VECTOR_BYTES = 16
+_STRIDE = (-(1 << 63), (1 << 63) - 1)
+_BOUNDS = {
+    "address": (0, ADDRESSES - 1),
+    "block_bytes": _STRIDE,
+    "block_stride": _STRIDE,
+    "planes": (-(1 << 31), (1 << 31) - 1),
+    "plane_stride": _STRIDE,
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,10 @@ class Blocks:
 
     def __post_init__(self) -> None:
         """Check everything that can be checked without looking at memory."""
+        for name, (least, most) in _BOUNDS.items():
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least, most))
+        if self.blocks is not None:
+            object.__setattr__(self, "blocks", whole_number("blocks", self.blocks, 0, ADDRESSES))
         for name in ("address", "block_bytes", "block_stride", "plane_stride"):
             if getattr(self, name) % VECTOR_BYTES:
                 raise LaunchError(f"{name} must be a multiple of {VECTOR_BYTES} bytes, not {getattr(self, name)}")

@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import LaunchError
+from .whole_numbers import ADDRESSES, MOST_HEADS, whole_number
 
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "e4m3": 1, "int8": 1}
 NARROW = ("e4m3", "int8")
 """Types that are stored divided by a scale."""
 LAYOUTS = ("hnd", "nhd", "vllm")
+_STRIDE = (-(1 << 63), (1 << 63) - 1)
+_BOUNDS = {
+    "key": (0, ADDRESSES - 1),
+    "value": (0, ADDRESSES - 1),
+    "block_size": _STRIDE,
+    "kv_heads": (1, MOST_HEADS),
+    "head_dim": _STRIDE,
+    "block_stride": _STRIDE,
+    "head_stride": _STRIDE,
+    "slot_stride": _STRIDE,
+}
 VECTOR_BYTES = 16
 """The widest load of one thread; K rows are read in pieces of this size."""
 
@@ -49,18 +61,18 @@ class PagedKV:
 
     def __post_init__(self) -> None:
         """Check everything that can be checked without looking at memory."""
-        if self.dtype not in ELEMENT_BYTES:
+        if self.dtype not in tuple(ELEMENT_BYTES):
             raise LaunchError(f"dtype must be one of {', '.join(ELEMENT_BYTES)}, not {self.dtype!r}")
         if self.layout not in LAYOUTS:
             raise LaunchError(f"layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
+        for name, (least, most) in _BOUNDS.items():
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least, most))
         if not 1 <= self.block_size <= 256:
             raise LaunchError(f"block_size must be 1 to 256 tokens, not {self.block_size}")
         if not (8 <= self.head_dim <= 256 and self.head_dim % 8 == 0):
             raise LaunchError(f"head_dim must be 8 to 256 in multiples of 8, not {self.head_dim}")
-        if self.kv_heads < 1:
-            raise LaunchError(f"kv_heads must be at least 1, not {self.kv_heads}")
-        if self.blocks is not None and self.blocks < 0:
-            raise LaunchError(f"blocks must be 0 or more, not {self.blocks}")
+        if self.blocks is not None:
+            object.__setattr__(self, "blocks", whole_number("blocks", self.blocks, 0, ADDRESSES))
         if self.layout == "vllm" and self.slot_stride != self.vector:
             raise LaunchError(f"slot_stride of vllm {self.dtype} must be {self.vector}, not {self.slot_stride}")
         self._check_alignment()
@@ -74,8 +86,8 @@ class PagedKV:
                 )
         for name in ("block_stride", "head_stride", "slot_stride"):
             stride = getattr(self, name)
-            if stride % self.vector or not -(1 << 63) <= stride < 1 << 63:
+            if stride % self.vector:
                 raise LaunchError(
                     f"{name} must be a multiple of {self.vector} {self.dtype} elements "
-                    f"({VECTOR_BYTES} bytes) in 64 bits, not {stride}"
+                    f"({VECTOR_BYTES} bytes), not {stride}"
                 )

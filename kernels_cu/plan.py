@@ -23,11 +23,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import LaunchError
+from .whole_numbers import MOST_TOKENS, check_heads, token_counts, whole_number
 
 TILE = 16
 """Tokens that a tensor core takes at once: the unit of all cuts."""
 LEAST_TILES = 8
 """A share of fewer tiles costs more to start and to merge than it saves."""
+HEADS = (8, 16)
+"""Query heads that the kernels compute in one walk over a KV head's tokens: the widths of one and two operands."""
 PARTIAL = 5
 """The column of a segment that has the number of its partial result."""
 DIRECT = -1
@@ -124,9 +127,11 @@ def plan_decode(
     ``fixed_tiles`` cuts every item after each so many tiles, wherever the shares end: an item is then computed in the
     same steps in every batch, and its result is the same to the last bit. Raises LaunchError for impossible numbers.
     """
-    counts = _checked_lengths(lengths)
-    _check_heads(query_heads, kv_heads)
+    counts = np.maximum(token_counts("lengths", lengths), 0)  # a negative length is none, as it is to the kernels
+    check_heads(query_heads, kv_heads)
     _check_least(shares=shares, least_tiles=least_tiles, window=window, fixed_tiles=fixed_tiles)
+    if heads not in (None, *HEADS):
+        raise LaunchError(f"heads must be 8 or 16, not {heads!r}: the kernels compute so many together")
     heads = heads_together(query_heads // kv_heads) if heads is None else heads
     first_tokens = np.maximum(counts - window, 0) if window else np.zeros_like(counts)
     line = _Line(counts, first_tokens, _first_heads(query_heads, query_heads // kv_heads, heads), kv_heads)
@@ -187,29 +192,14 @@ def _merged(a: Integers, b: Integers) -> Integers:
 
 
 def heads_together(group: int) -> int:
-    """Query heads of one KV head that are computed in one walk over its tokens: 8, the width of a tensor core's
-    operand, or 16, and more in several walks.
-    """
-    return 8 if group <= 8 else 16
-
-
-def _checked_lengths(lengths: ArrayLike) -> Integers:
-    """Tokens of each sequence; a negative length is none, as it is to the kernels."""
-    counts = np.asarray(lengths)
-    if counts.ndim != 1 or (counts.size and counts.dtype.kind not in "iu"):
-        raise LaunchError(f"lengths must be whole numbers [B] on the host, not {counts.dtype} {list(counts.shape)}")
-    return np.maximum(counts.astype(np.int64), 0)
-
-
-def _check_heads(query_heads: int, kv_heads: int) -> None:
-    if kv_heads < 1 or query_heads < 1 or query_heads % kv_heads:
-        raise LaunchError(f"query has {query_heads} heads, which is not a multiple of the {kv_heads} KV heads")
+    """Query heads of one KV head that are computed in one walk over its tokens, and more in several walks."""
+    return HEADS[0] if group <= HEADS[0] else HEADS[1]
 
 
 def _check_least(**numbers: int | None) -> None:
     for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise LaunchError(f"{name} must be at least 1, not {number}")
+        if number is not None:
+            whole_number(name, number, 1, MOST_TOKENS)
 
 
 def _first_heads(query_heads: int, group: int, heads: int) -> Integers:

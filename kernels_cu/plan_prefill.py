@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import LaunchError
+from .whole_numbers import MOST_TOKENS, check_heads, token_counts, whole_number
 
 ROWS = 64
 
@@ -51,14 +52,14 @@ def plan_prefill(query_lengths: ArrayLike, lengths: ArrayLike, query_heads: int,
     Raises LaunchError for lengths that are no whole numbers or do not belong together, and for head counts without a
     group.
     """
-    new, whole = (_whole_numbers(name, x) for name, x in (("query_lengths", query_lengths), ("lengths", lengths)))
+    new, whole = (token_counts(name, x) for name, x in (("query_lengths", query_lengths), ("lengths", lengths)))
     if new.shape != whole.shape or (new < 0).any() or (new > whole).any():
         raise LaunchError(
             "query_lengths must be [B] numbers from 0 to the length of each sequence; queries are its end"
         )
-    if kv_heads < 1 or query_heads < 1 or query_heads % kv_heads:
-        raise LaunchError(f"query has {query_heads} heads, which is not a multiple of the {kv_heads} KV heads")
+    check_heads(query_heads, kv_heads)
     group = query_heads // kv_heads
+    whole_number("query_lengths in all, times the heads of a group,", int(new.sum()) * group, 0, MOST_TOKENS)
     tiles_of = -(-new * group // ROWS)
     sequence = np.repeat(np.arange(len(new)), tiles_of)
     first_row = (np.arange(tiles_of.sum()) - np.repeat(np.cumsum(tiles_of) - tiles_of, tiles_of)) * ROWS
@@ -74,10 +75,3 @@ def plan_prefill(query_lengths: ArrayLike, lengths: ArrayLike, query_heads: int,
         np.concatenate([[0], np.cumsum(new)]).astype(np.int32),
         whole.astype(np.int32),
     )
-
-
-def _whole_numbers(name: str, values: ArrayLike) -> Any:
-    array = np.asarray(values)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise LaunchError(f"{name} must be whole numbers [B] on the host, not {array.dtype} {list(array.shape)}")
-    return array.astype(np.int64)

@@ -12,11 +12,12 @@ from ..paged_kv import VECTOR_BYTES, PagedKV
 from ..parameters import Argument
 from ..plan import DecodePlan
 from ..scoring import LOG2_E, checked_scale
+from ..whole_numbers import MOST_HEADS
 
 WARP = 32
 FLOATS = ("float32", "float16", "bfloat16")
 HALVES = ("float16", "bfloat16")
-MOST_ROWS = 65535
+MOST_ROWS = MOST_HEADS
 """The y and z extents of a grid end here."""
 
 

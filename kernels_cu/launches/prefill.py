@@ -14,7 +14,8 @@ from ..plan_prefill import ROWS, PrefillPlan
 from ..scoring import Scoring
 from ..shared_memory import most_shared_bytes
 from ..target import Target
-from .arguments import HALVES, MOST_ROWS, WARP, addresses, pool_arguments, row_strides
+from ..whole_numbers import MOST_TOKENS, whole_number
+from .arguments import HALVES, WARP, addresses, pool_arguments, row_strides
 from .decode_build import TILE, WARPS, check_walkable
 
 
@@ -122,7 +123,5 @@ def _check(kv: PagedKV, plan: PrefillPlan, columns: int, window: int | None) -> 
             f"the longest sequence has {plan.longest} tokens, but block_tables has room for "
             f"{columns} blocks of {kv.block_size}"
         )
-    if window is not None and window < 1:
-        raise LaunchError(f"window must be at least 1, not {window}")
-    if kv.kv_heads > MOST_ROWS:
-        raise LaunchError(f"the pool has {kv.kv_heads} KV heads, a launch takes at most {MOST_ROWS}")
+    if window is not None:
+        whole_number("window", window, 1, MOST_TOKENS)

@@ -272,10 +272,24 @@ GOOD = {
         ({"layout": "vllm", "slot_stride": 16}, "slot_stride of vllm float16 must be 8, not 16"),
         ({"key": 8}, "key must be a multiple of 16 bytes, not 0x8"),
         ({"head_stride": 12}, "head_stride must be a multiple of 8 float16 elements"),
-        ({"block_stride": 1 << 63}, "block_stride must be .* in 64 bits, not 9223372036854775808"),
+        ({"block_stride": 1 << 63}, "block_stride must be at most 9223372036854775807, not 9223372036854775808"),
+        ({"key": -16}, "key must be at least 0, not -16"),
+        ({"value": 1 << 64}, "value must be at most 18446744073709551615, not 18446744073709551616"),
+        ({"key": None}, "key must be a whole number, not None"),
+        ({"block_size": 16.0}, "block_size must be a whole number, not 16.0"),
+        ({"kv_heads": 1.5}, "kv_heads must be a whole number, not 1.5"),
+        ({"kv_heads": 65536}, "kv_heads must be at most 65535, not 65536"),
+        ({"slot_stride": 8.0}, "slot_stride must be a whole number, not 8.0"),
+        ({"dtype": []}, r"dtype must be one of float32, float16, bfloat16, e4m3, int8, not \[\]"),
     ],
 )
 def test_a_pool_that_no_kernel_can_walk_is_refused(wrong, text):
     assert PagedKV(**GOOD).vector == 8
     with pytest.raises(LaunchError, match=text):
         PagedKV(**{**GOOD, **wrong})
+
+
+def test_numbers_of_numpy_do_not_overflow():
+    narrow = {name: np.int32(number) if isinstance(number, int) else number for name, number in GOOD.items()}
+    assert PagedKV(**narrow) == PagedKV(**GOOD)
+    assert type(PagedKV(**narrow).block_stride) is int

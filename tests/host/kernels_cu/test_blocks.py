@@ -191,6 +191,10 @@ def test_runs_are_the_same_pairs(seed):
         ({"address": 8}, "address must be a multiple of 16 bytes, not 8"),
         ({"block_bytes": 24}, "block_bytes must be a multiple of 16 bytes, not 24"),
         ({"plane_stride": 100}, "plane_stride must be a multiple of 16 bytes, not 100"),
+        ({"address": -16}, "address must be at least 0, not -16"),
+        ({"address": 16.0}, "address must be a whole number, not 16.0"),
+        ({"planes": 1 << 31}, "planes must be at most 2147483647, not 2147483648"),
+        ({"blocks": -1}, "blocks must be at least 0, not -1"),
         ({"block_bytes": 0}, "at least 16 bytes and one plane, not 0 bytes and 1 planes"),
     ],
 )

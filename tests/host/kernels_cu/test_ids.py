@@ -150,5 +150,5 @@ def test_a_queued_launch_looks_when_it_runs(recorded):
 
 
 def test_a_count_that_makes_no_sense_is_refused():
-    with pytest.raises(LaunchError, match="blocks must be 0 or more, not -1"):
+    with pytest.raises(LaunchError, match="blocks must be at least 0, not -1"):
         dataclasses.replace(KV, blocks=-1)

@@ -147,6 +147,16 @@ def test_on_moves_every_array():
         (([3], 4, 2, {"shares": 0}), "shares must be at least 1, not 0"),
         (([3], 4, 2, {"shares": 1, "window": 0}), "window must be at least 1, not 0"),
         (([3], 4, 2, {"shares": 1, "fixed_tiles": -1}), "fixed_tiles must be at least 1, not -1"),
+        (([3], 4, 2, {"shares": 2.5}), "shares must be a whole number, not 2.5"),
+        (([3], 4, 2, {"shares": 1, "window": 2.5}), "window must be a whole number, not 2.5"),
+        (([3], 4, 2, {"shares": 1, "window": 2**40}), "window must be at most 2147418112, not 1099511627776"),
+        (([3], 4, 2, {"shares": 1, "heads": 0}), "heads must be 8 or 16, not 0"),
+        (([3], 4, 2, {"shares": 1, "heads": 3}), "heads must be 8 or 16, not 3"),
+        (([3], 0, 2, {"shares": 1}), "query has 0 heads, which is not a multiple of the 2 KV heads"),
+        (([3], 4, 0, {"shares": 1}), "kv_heads must be at least 1, not 0"),
+        (([3], 2**31, 1, {"shares": 1}), "query_heads must be at most 65535, not 2147483648"),
+        (([2**31], 4, 2, {"shares": 1}), "lengths has 2147483648 tokens, kernels count up to 2147418112"),
+        ((np.array([2**63], np.uint64), 4, 2, {"shares": 1}), "lengths has 9223372036854775808 tokens"),
     ],
 )
 def test_impossible_numbers_are_one_line_errors(arguments, text):

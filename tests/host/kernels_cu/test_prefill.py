@@ -180,6 +180,9 @@ def test_no_queries_launch_nothing(never, cases):
         (((1, 1), (2,), 4, 2), "query_lengths must be .B. numbers from 0 to the length of each sequence"),
         (((1.0,), (2,), 4, 2), "query_lengths must be whole numbers .* not float64"),
         (((1,), (2,), 5, 2), "query has 5 heads, which is not a multiple of the 2 KV heads"),
+        (((1,), (2,), 0, 2), "query has 0 heads, which is not a multiple of the 2 KV heads"),
+        (((1,), (2**31,), 4, 2), "lengths has 2147483648 tokens, kernels count up to 2147418112"),
+        (((2**28,), (2**28,), 8, 1), "times the heads of a group, must be at most 2147418112, not 2147483648"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(arguments, text):
@@ -194,6 +197,8 @@ def test_a_plan_that_cannot_be_is_refused(arguments, text):
         ({"plan": lambda _: plan_prefill((3, 5), (200, 10), 4, 2)}, "the longest sequence has 200 tokens, but block_t"),
         ({"query": lambda a: a[:7]}, r"query must have shape \[8, 4, 64\], not \[7, 4, 64\]"),
         ({"window": lambda _: 0}, "window must be at least 1, not 0"),
+        ({"window": lambda _: 2**40}, "window must be at most 2147418112, not 1099511627776"),
+        ({"window": lambda _: 2.5}, "window must be a whole number, not 2.5"),
         ({"scoring": lambda _: Scoring(sinks=np.zeros(3, np.float32))}, r"sinks must have shape \[4\], not \[3\]"),
     ],
 )
