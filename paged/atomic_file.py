@@ -31,7 +31,7 @@ def _is_special(path: Path) -> bool:
 
 def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write beside ``path`` and rename."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, name = _temporary(path)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as out:
@@ -43,8 +43,20 @@ def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
         raise
 
 
+def _temporary(path: Path) -> tuple[int, str]:
+    """A new file beside ``path``: its descriptor and its name."""
+    return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+
+
 def check_writable(path: Path, *sources: Path) -> None:
     """Raise ValueError now if ``path`` cannot be written later, or is one of the ``sources``."""
+    try:
+        _check_writable(path, sources)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+
+
+def _check_writable(path: Path, sources: tuple[Path, ...]) -> None:
     for source in sources:
         if path.resolve() == source.resolve():
             raise ValueError(f"{path} is the trace itself; name another file for the output")
@@ -55,8 +67,11 @@ def check_writable(path: Path, *sources: Path) -> None:
     folder = path.resolve().parent
     if not folder.is_dir():
         raise ValueError(f"{path}: the folder {path.parent} is not there; make it first")
-    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    if path.exists() and not os.access(path, os.W_OK):
         raise ValueError(f"{path}: cannot be written; check its permissions")
+    descriptor, name = _temporary(path.resolve())  # permissions do not say that a file system takes no files
+    os.close(descriptor)
+    Path(name).unlink()
 
 
 def _umask() -> int:

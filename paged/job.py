@@ -13,6 +13,7 @@ class Job:
         "number",
         "origin",
         "output",
+        "priority",
         "prompt",
         "rank",
         "room",
@@ -20,12 +21,13 @@ class Job:
         "stuck_at",
     )
 
-    def __init__(self, number: int, prompt: int, output: int) -> None:
+    def __init__(self, number: int, prompt: int, output: int, priority: int = 0) -> None:
         self.number = number
         self.prompt = prompt
         self.output = output
+        self.priority = priority  # the lower, the sooner
         self.generated = 0  # when it last began to compute its prompt
-        self.computed = 0  # of the prompt, while it is being computed
+        self.computed = 0  # of the prompt, while it is being computed, or while it is swapped out
         self.room = 0
         self.rank = 0  # order of admission
         self.origin = 0  # while it decodes, its tokens in step s are s - origin

@@ -2,28 +2,33 @@
 
 In each step, in this order:
 
-1. Every sequence that decodes gets one token. One that needs more memory asks for it, in the order of admission;
-   while it cannot have it, the sequence admitted last is preempted, which may be the one that asks.
+1. Every sequence that decodes gets one token, and the prompt that is partly computed its next part. One that needs more
+   memory asks for it, in the order of admission; while it cannot have it, a sequence is preempted: the one admitted
+   last, or that of the least priority (``Waiting``), which may be the one that asks.
 2. What is left of ``max_num_batched_tokens`` goes to prompts: first the one that is already partly computed, then
-   those that wait, first come first served. A prompt that does not fit is cut: the rest follows in later steps.
+   those that wait, in their order. A prompt that does not fit is cut: the rest follows in later steps.
 3. A waiting sequence is admitted if fewer than ``max_num_seqs`` run, no one was preempted in this step (unless nothing
-   else runs), and all of its prompt has room (vLLM's ``scheduler_reserve_full_isl``); its memory is taken part by part.
+   else runs), and all of its prompt has room (vLLM's ``scheduler_reserve_full_isl``) beside what the watermark keeps
+   free (unless nothing else runs); its memory is taken part by part. Tokens of its prompt that are in memory already,
+   for other prompts began alike, are not computed again.
 
-A preempted sequence gives its memory back, goes to the head of the queue, and computes prompt and generated tokens
-again. The step that completes a prompt yields one token; the last token of a sequence is never computed, so a sequence
-ends with prompt + output - 1 tokens in memory, which come free at the end of the step.
+A preempted sequence gives its memory back and waits. With host space its tokens are copied there, as far as there is
+room, and back when it is admitted again; else it computes prompt and generated tokens again. The step that completes a
+prompt yields one token; the last token of a sequence is never computed, so a sequence ends with prompt + output - 1
+tokens in memory, which come free at the end of the step.
 
-A step costs the same however many sequences run: those that only decode are a count and a sum, and the step at which
-a sequence ends or outgrows its room is known beforehand, so that it is filed under that step's number.
+The scheduler asks the policy by "can" before it acts by "do"; where the answer is "not now" nothing has changed. A step
+costs the same however many sequences run: those that only decode are a count and a sum, and the step at which a
+sequence ends or outgrows its room is known beforehand, so that it is filed under that step's number.
 """
 
 from __future__ import annotations
 
-import collections
-
+from .host_space import HostSpace
 from .job import Job
 from .limits import Limits
 from .policies.policy import Policy
+from .waiting import FirstComeFirstServed, Waiting
 
 
 class SchedulerError(Exception):
@@ -34,20 +39,26 @@ class Scheduler:
     """Runs requests on ``policy`` step by step: ``submit``, then ``schedule`` and ``complete`` in turn.
 
     After ``schedule`` the public counts describe the step: ``tokens`` computed, ``kv_tokens`` attended to,
-    ``prefill_tokens`` of prompts; ``live_tokens`` exist in memory. ``generated`` counts the output of what has
-    completed. ``touched`` says that the policy's usage may have changed since the last step.
-    Raises SchedulerError when nothing can run any more.
+    ``prefill_tokens`` of prompts; ``live_tokens`` are in memory, one that several sequences share counted for each.
+    ``generated`` counts the output of what has completed, ``written`` the tokens computed in all steps, ``swapped`` the
+    preemptions whose tokens were copied to ``host_space``. ``touched`` says that the policy's usage may have changed
+    since the last step. Raises SchedulerError when nothing can run any more.
     """
 
-    def __init__(self, policy: Policy, limits: Limits) -> None:
+    def __init__(
+        self, policy: Policy, limits: Limits, waiting: Waiting | None = None, host_space: HostSpace | None = None
+    ) -> None:
         self.policy = policy
         self.limits = limits
-        self.waiting: collections.deque[Job] = collections.deque()
+        self.host_space = host_space
+        self.waiting: Waiting = FirstComeFirstServed() if waiting is None else waiting
         self.running: dict[int, Job] = {}  # in the order of admission
         self.step = 0
         self.tokens = self.kv_tokens = self.prefill_tokens = self.live_tokens = 0
-        self.preemptions = self.completed = self.generated = self.too_long = self.never_fits = 0
+        self.preemptions = self.swapped = self.completed = self.generated = self.too_long = self.never_fits = 0
+        self.written = 0
         self.touched = True
+        self._spare = int(limits.watermark * policy.budget)  # bytes kept free at admission
         self._decoding = 0  # how many sequences decode, and
         self._decode_tokens = 0  # the sum of their tokens
         self._partial: Job | None = None  # the one whose prompt is partly computed
@@ -61,22 +72,26 @@ class Scheduler:
         """Requests that were refused: longer than max_model_len, or than what the budget can ever hold."""
         return self.too_long + self.never_fits
 
-    def submit(self, number: int, prompt: int, output: int) -> None:
+    def submit(self, number: int, prompt: int, output: int, priority: int = 0) -> None:
         """Let a request of ``prompt`` and ``output`` tokens wait for its turn, or reject it."""
         if prompt + output > self.limits.max_model_len:
             self.too_long += 1
         elif not self.policy.fits(prompt + output - 1):
             self.never_fits += 1
         else:
-            self.waiting.append(Job(number, prompt, output))
+            self.waiting.add(Job(number, prompt, output, priority))
 
     def schedule(self) -> None:
         """Compose the next step and give its sequences their memory."""
         self.step += 1
         preempted = self.preemptions
+        if self.touched:
+            self.policy.tidy()
         due = self._growing.pop(self.step, None)
         if due:
             self._grow(due)
+        if self._partial:
+            self._make_room()
         decoding = self._decoding
         self._decode_tokens += decoding
         self.tokens = decoding
@@ -84,11 +99,12 @@ class Scheduler:
         self.prefill_tokens = 0
         budget = self.limits.max_num_batched_tokens - decoding
         if self._partial:
-            budget -= self._continue(self._partial, budget)
+            budget -= self._compute(self._partial, self._part(self._partial))
         if self.waiting and (self.preemptions == preempted or not self.running):
             self._start(budget)
         if not self.tokens:
             raise SchedulerError(self._stuck())
+        self.written += self.tokens
 
     def complete(self) -> None:
         """The step has run: prompts that are done begin to decode, sequences that are done give back their memory."""
@@ -144,37 +160,49 @@ class Scheduler:
 
     # -- prompts ------------------------------------------------------------------------------------------------
 
-    def _continue(self, job: Job, budget: int) -> int:
-        """Compute more of the prompt that is partly computed, at most ``budget`` tokens, and return how many."""
-        size = min(budget, job.target - job.computed)
+    def _part(self, job: Job) -> int:
+        """How many tokens of the prompt that is partly computed are computed in this step."""
+        size = min(self.limits.max_num_batched_tokens - self._decoding, job.target - job.computed)
         assert size > 0, "a batch has a token for every sequence that may run"
-        tokens = job.computed + size
-        if tokens > job.room:
-            if not self.policy.can_grow(job.number, tokens):
-                self._preempt()
-                return 0
-            job.room = self.policy.grow(job.number, tokens)
-            self.touched = True
-        return self._compute(job, size)
+        return size
+
+    def _make_room(self) -> None:
+        """Give the prompt that is partly computed memory for its next part, or preempt until it has it or is gone."""
+        while self._partial:
+            job = self._partial
+            tokens = job.computed + self._part(job)
+            if tokens <= job.room:
+                return
+            if self.policy.can_grow(job.number, tokens):
+                job.room = self.policy.grow(job.number, tokens)
+                self.touched = True
+                return
+            self._preempt()
 
     def _start(self, budget: int) -> None:
-        """Admit those that wait, first come first served, while ``budget`` tokens and memory last."""
+        """Admit those that wait, in their order, while ``budget`` tokens and memory last."""
         while budget and self.waiting and len(self.running) < self.limits.max_num_seqs:
-            job = self.waiting[0]
-            if not self.policy.can_admit(job.target):
+            spare = self._spare if self.running else 0
+            if not self.policy.can_admit(self.waiting.first().target, spare):
                 return
-            self.waiting.popleft()
-            size = min(budget, job.target)
-            self._admit(job, size)
-            budget -= self._compute(job, size)
+            budget -= self._admit(self.waiting.pop(), budget)
 
-    def _admit(self, job: Job, size: int) -> None:
+    def _admit(self, job: Job, budget: int) -> int:
+        """Begin with a sequence, at most ``budget`` tokens of it, and return how many are computed in this step."""
         self._admitted += 1
         job.rank = self._admitted
-        job.computed = 0
+        decodes = False
+        if self.host_space and job.number in self.host_space:
+            self.host_space.take(job.number)
+            decodes = job.generated > 0  # what it lacks is the token that it was about to compute
+        else:
+            job.computed = self.policy.recall(job.number)
+        size = min(budget, job.target - job.computed)
         self.running[job.number] = job
-        job.room = self.policy.admit(job.number, size, job.target)
+        job.room = self.policy.admit(job.number, job.computed + size, job.target)
         self.touched = True
+        self.prefill_tokens -= size * decodes
+        return self._compute(job, size)
 
     def _compute(self, job: Job, size: int) -> int:
         """Compute ``size`` more tokens of a prompt in this step."""
@@ -192,19 +220,26 @@ class Scheduler:
     # -- preemption ---------------------------------------------------------------------------------------------
 
     def _preempt(self) -> None:
-        """Take the memory of the sequence admitted last; it computes everything again when its turn comes."""
-        number, job = self.running.popitem()
+        """Take a sequence's memory; its tokens are copied to the host, or computed again when its turn comes."""
+        job = self.waiting.victim(self.running)
+        del self.running[job.number]
         if job is self._partial:
             self._partial = None
         else:
             self._decoding -= 1
             self._decode_tokens -= self.step - 1 - job.origin
             job.generated = self.step - job.origin - job.prompt
+            job.computed = job.target - 1
         job.stops_at = job.grows_at = -1
         if not self.running:
             self._check_progress(job)
-        self.policy.finish(number)
-        self.waiting.appendleft(job)
+        self.policy.finish(job.number)
+        if self.host_space and self.host_space.can_hold(job.computed):
+            self.host_space.put(job.number, job.computed)
+            self.swapped += 1
+        else:
+            job.computed = 0
+        self.waiting.put_back(job)
         self.preemptions += 1
         self.touched = True
 
@@ -218,7 +253,7 @@ class Scheduler:
         job.stuck_at = job.generated
 
     def _stuck(self) -> str:
-        job = self.waiting[0]
+        job = self.waiting.first()
         return (
             f"request {job.number} needs room for {job.target} tokens, nothing runs, and still it cannot be admitted "
             "although its policy said that it fits; this is a fault of the policy"

@@ -26,14 +26,18 @@ MOONCAKE = ("timestamp", "input_length", "output_length")
 LENGTHS = ("num_prefill_tokens", "num_decode_tokens")
 
 _DIGITS = re.compile(r"\s*(\d{1,12})\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*([+-]?\d{1,9})\s*", re.ASCII)
 _TIME = re.compile(
     r"\s*(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\s*(Z|[+-]\d\d:\d\d)?\s*",
     re.ASCII,
 )
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
-Row = tuple[int, int, int, int, tuple[int, ...]]
-"""Line number, arrival in nanoseconds (0 where the trace has none), prompt and output in tokens, hash ids."""
+Row = tuple[int, int, int, int, tuple[int, ...], int]
+"""Line number, arrival in nanoseconds (0 where the trace has none), prompt and output in tokens, hash ids, priority."""
+
+PRIORITY = "priority"
+"""A column that any trace may have: whole numbers, the lower the sooner."""
 
 
 def read_trace(path: str | Path, *, rate: float = DEFAULT_RATE, seed: int = 0) -> Workload:
@@ -43,7 +47,8 @@ def read_trace(path: str | Path, *, rate: float = DEFAULT_RATE, seed: int = 0) -
     * Mooncake JSONL: timestamp (ms), input_length, output_length, hash_ids (optional).
     * Lengths only, CSV: num_prefill_tokens, num_decode_tokens; arrivals are Poisson, ``rate`` a second from ``seed``.
 
-    Other columns are passed over. Raises TraceError for anything that cannot be read or believed.
+    Each may have a column ``priority`` (whole numbers, the lower the sooner); others are passed over. Raises
+    TraceError for anything that cannot be read or believed.
     """
     reader = _Reader(Path(path))
     rows = list(reader.rows())
@@ -52,12 +57,14 @@ def read_trace(path: str | Path, *, rate: float = DEFAULT_RATE, seed: int = 0) -
     prompt = np.array([row[2] for row in rows], np.int64)
     output = np.array([row[3] for row in rows], np.int64)
     hash_ids = tuple(row[4] for row in rows) if any(row[4] for row in rows) else None
+    priority = np.array([row[5] for row in rows], np.int64) if any(row[5] for row in rows) else None
     if reader.times:
         arrival, order, notes = _in_order(reader, rows)
         ids = tuple(hash_ids[i] for i in order) if hash_ids is not None else None
-        return Workload(str(path), arrival, prompt[order], output[order], notes, ids)
+        ranks = priority[order] if priority is not None else None
+        return Workload(str(path), arrival, prompt[order], output[order], notes, ids, ranks)
     note = f"{reader.name} has no arrival times; Poisson arrivals of {rate:.3g} requests/s, seed {seed}"
-    return Workload(str(path), poisson_arrivals(len(rows), rate, seed), prompt, output, (note,), hash_ids)
+    return Workload(str(path), poisson_arrivals(len(rows), rate, seed), prompt, output, (note,), hash_ids, priority)
 
 
 def _in_order(reader: _Reader, rows: list[Row]) -> tuple[Floats, Any, tuple[str, ...]]:
@@ -133,6 +140,7 @@ class _Reader:
 
     def _columns(self, header: list[str]) -> Callable[[int, list[str]], Row]:
         """The function that reads one row of a CSV with this header."""
+        rank = header.index(PRIORITY) if PRIORITY in header else None
         if set(AZURE) <= set(header):
             time, prompt, output = map(header.index, AZURE)
             return lambda line, row: (
@@ -141,6 +149,7 @@ class _Reader:
                 self._tokens(row[prompt], "ContextTokens", line),
                 self._tokens(row[output], "GeneratedTokens", line),
                 (),
+                0 if rank is None else self._priority(row[rank], line),
             )
         if set(LENGTHS) <= set(header):
             self.times = False
@@ -151,6 +160,7 @@ class _Reader:
                 self._tokens(row[prompt], "num_prefill_tokens", line),
                 self._tokens(row[output], "num_decode_tokens", line),
                 (),
+                0 if rank is None else self._priority(row[rank], line),
             )
         near = AZURE if set(AZURE) & set(header) else LENGTHS if set(LENGTHS) & set(header) else ()
         missing = f"lacks the column {', '.join(c for c in near if c not in header)}" if near else "is of no known kind"
@@ -180,6 +190,7 @@ class _Reader:
                 self._tokens(found["input_length"], "input_length", line),
                 self._tokens(found["output_length"], "output_length", line),
                 self._hash_ids(found.get("hash_ids") or (), line),
+                self._priority(found.get(PRIORITY, 0), line),
             )
 
     def _tokens(self, value: object, column: str, line: int) -> int:
@@ -190,6 +201,13 @@ class _Reader:
             remedy = f"a number of tokens is a whole number from 1 to {MAX_TOKENS:,}"
             raise self.error(f"{column} is {_short(value)}", remedy, line)
         return number
+
+    def _priority(self, value: object, line: int) -> int:
+        """A whole number, of either sign."""
+        match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+        if match or (type(value) is int and abs(value) < 10**9):
+            return int(match[1]) if match else int(str(value))
+        raise self.error(f"{PRIORITY} is {_short(value)}", "give a whole number of at most nine digits", line)
 
     def _milliseconds(self, value: object, line: int) -> int:
         """Nanoseconds of a number of milliseconds."""

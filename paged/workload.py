@@ -20,6 +20,12 @@ DEFAULT_RATE = 19_366 / 3_502
 GENERATED_RATE = 30.0
 """Requests a second of a generated workload: what one H100 can serve of it if memory is used well."""
 
+HASH_BLOCK = 512
+"""Tokens that one of a trace's hash ids stands for; the last of a prompt stands for what is left (Mooncake)."""
+
+MAX_REQUESTS = 10_000_000
+"""More requests than this are taken for a mistake."""
+
 GENERATED_REQUESTS = 2_000
 """How many requests a generated workload has if no number is given."""
 
@@ -38,7 +44,9 @@ class Workload:
     """Requests in the order of their arrival, one entry a request in each array.
 
     ``arrival_s`` float64 [n] counts seconds from the first arrival; ``prompt`` and ``output`` int64 [n] count tokens.
-    ``hash_ids`` names each prompt's blocks of 512 tokens where the trace has them. ``notes`` say what was changed.
+    ``hash_ids`` names each prompt's blocks of HASH_BLOCK tokens where the trace has them; equal ids stand for equal
+    tokens after equal tokens. ``priority`` int64 [n] says who goes first, the lower the sooner. ``notes`` say what was
+    changed.
     """
 
     name: str
@@ -47,6 +55,7 @@ class Workload:
     output: Integers
     notes: tuple[str, ...] = ()
     hash_ids: tuple[tuple[int, ...], ...] | None = None
+    priority: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -61,6 +70,7 @@ class Workload:
             prompt=self.prompt[:count],
             output=self.output[:count],
             hash_ids=self.hash_ids[:count] if self.hash_ids is not None else None,
+            priority=self.priority[:count] if self.priority is not None else None,
         )
 
     def scaled(self, rate_scale: float) -> Workload:
@@ -103,6 +113,8 @@ def generate(count: int = GENERATED_REQUESTS, *, rate: float = GENERATED_RATE, s
     """
     if count < 1:
         raise TraceError(f"the number of requests must be at least 1, not {count}")
+    if count > MAX_REQUESTS:
+        raise TraceError(f"the number of requests must be at most {MAX_REQUESTS:,}, not {count:,}")
     generator = np.random.default_rng([seed, 1])
     return Workload(
         name=f"generated from azure_conv 2023 quantiles, {rate:.3g} requests/s, seed {seed}",

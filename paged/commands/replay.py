@@ -37,12 +37,15 @@ Examples:
   python -m paged replay --plot growth.png
   python -m paged replay azure_conv_2023.csv --model llama-3-8b --gpu-memory 80GiB --json out.json
   python -m paged replay trace.jsonl --policy paged-vmm --policy static --rate-scale 4 --limit 2000
+  python -m paged replay trace.csv --policy paged-vmm --order layer --compact 1.1
 """
 
 
 def _option(flag: str, kind: Any, text: str, **settings: Any) -> Callable[[Any], Any]:
     """An option for the field of Options of the same name; the help shows that field's default."""
-    default = _DEFAULTS[flag.strip("-").replace("-", "_")]
+    default = _DEFAULTS[flag.split("/")[0].strip("-").replace("-", "_")]
+    if kind is bool:
+        return click.option(flag, default=None, help=text, **settings)
     shown = "" if default is None else f" [{default:g}]" if isinstance(default, float) else f" [{default}]"
     return click.option(flag, type=kind, help=text + shown, **settings)
 
@@ -65,6 +68,15 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 @_option("--chunk", str, "One physical allocation; by default the driver's granularity.", metavar="SIZE")
 @_option("--order", str, "block: contiguous over all layers; layer: a plane or span a layer.")
 @_option("--reserve", float, "Empty rows that paged-vmm keeps mapped, as a fraction of those in use.")
+@_option("--compact", float, "Move blocks together where rows have so many times their bytes: 1.1.", metavar="RATIO")
+@_option("--compact-blocks", int, "Most blocks moved before one step.")
+@_option("--prefix-cache/--no-prefix-cache", bool, "Share the blocks of prompts that begin alike (paged policies).")
+@_option("--scheduling", str, "Who goes first: fcfs, or priority (a column of the trace; the lower the sooner).")
+@_option("--watermark", float, "Fraction of the budget that an admission leaves free.")
+@_option("--preemption", str, "recompute, or swap to host memory and back.")
+@_option("--swap-space", str, "Host memory for that; what has no room is computed again.", metavar="SIZE")
+@_option("--pcie-bandwidth", float, "Bytes a second to and from the host.")
+@_option("--charge-driver-time/--no-charge-driver-time", bool, "Let driver calls lengthen the steps after them.")
 @_option("--rate", float, "Requests a second of a workload without arrival times.")
 @_option("--rate-scale", float, "Divides the gaps between arrivals.")
 @_option("--limit", int, "Take the first so many requests; without a trace, make so many (2,000 by default).")
@@ -143,8 +155,10 @@ def _introduce(console: Console, run: Run) -> None:
     )
     for note in load.notes:
         console.print(f"note: {note}")
-    if load.hash_ids is not None:
-        console.print("note: the trace says which prompts share a prefix; no policy here shares it")
+    if load.hash_ids is not None and not setup.options.prefix_cache:
+        console.print(
+            "note: the trace says which prompts begin alike; with --prefix-cache the paged policies share that"
+        )
 
 
 @contextlib.contextmanager

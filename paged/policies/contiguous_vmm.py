@@ -6,10 +6,10 @@ from vmm import Device
 
 from ..contiguous import ContiguousKV, Span
 from ..spec import KVSpec
-from .policy import Usage
+from .policy import Policy, Usage
 
 
-class ContiguousVmm:
+class ContiguousVmm(Policy):
     """Spans of ``max_model_len`` tokens for ``max_num_seqs`` sequences; their smallest step depends on ``order``."""
 
     def __init__(
@@ -32,9 +32,12 @@ class ContiguousVmm:
         """Whether a span has so many tokens and the budget so many steps."""
         return tokens <= self.kv.max_length and self.kv.steps(tokens) <= self.budget // self.kv.step_bytes
 
-    def can_admit(self, tokens: int) -> bool:
+    def can_admit(self, tokens: int, spare: int = 0) -> bool:
         """Whether a span is free and so many tokens have room in it."""
-        return self.kv.can_open(tokens)
+        if not self.kv.can_open(tokens):
+            return False
+        used = self.kv.committed - self.kv.retiring
+        return not spare or used + self.kv.steps(tokens) * self.kv.step_bytes + spare <= self.budget
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:  # noqa: ARG002 - chunks come as they are filled
         """Open a span with ``tokens`` tokens."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from vmm import Device, round_up
 
 from .buffer import Buffer
-from .policy import Usage
+from .policy import Policy, Usage
 
 
-class GrowCopy:
+class GrowCopy(Policy):
     """A buffer a sequence, first as large as its prompt, then twice as large each time it is full.
 
     No buffer is larger than ``max_model_len`` tokens need. While the copy runs both buffers exist: the old one retires,
@@ -37,9 +37,9 @@ class GrowCopy:
         last = self._size(tokens)
         return tokens <= self.max_model_len and last + self._doubled(last) <= self.budget
 
-    def can_admit(self, tokens: int) -> bool:
+    def can_admit(self, tokens: int, spare: int = 0) -> bool:
         """Whether the budget has room for a buffer of that size."""
-        return self.held + self.leaving + self._size(tokens) <= self.budget
+        return self.held + self.leaving + self._size(tokens) + spare <= self.budget
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:  # noqa: ARG002 - the prompt's length is known
         """Make a buffer for the whole prompt."""

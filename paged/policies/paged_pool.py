@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from vmm import Device
+from vmm import ChunkSupply, Device
 
 from ..layout import KVLayout
 from ..pool import KVPool
-from .policy import Usage
+from ..prompt_tokens import PromptTokens
+from .policy import Policy, Usage
+from .tables import BareTables, SequenceTables, Tables
 
 
-class PagedPool:
-    """Blocks of ``layout`` in a KVPool of ``budget`` bytes; where its rows come from is for the kind of policy."""
+class PagedPool(Policy):
+    """Blocks of ``layout`` in a KVPool of ``budget`` bytes; where its rows come from is for the kind of policy.
 
-    def __init__(self, device: Device, budget: int, layout: KVLayout, *, prealloc: bool) -> None:
+    With ``prompts`` the pool has a prefix cache, and sequences share the blocks of prompts that begin alike.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        budget: int,
+        layout: KVLayout,
+        *,
+        prealloc: bool,
+        prompts: PromptTokens | None = None,
+        moves: bool = False,
+        supply: ChunkSupply | None = None,
+    ) -> None:
         self.budget = budget
         self.copied = 0
-        self.pool = KVPool(device, layout, budget=budget, prealloc=prealloc)
-        self.tables: dict[int, list[int]] = {}
+        self.prompts = prompts
+        self.pool = KVPool(
+            device, layout, budget=budget, prealloc=prealloc, prefix_cache=prompts is not None, supply=supply
+        )
+        plain = prompts is None and not moves
+        self.tables: Tables = BareTables(self.pool) if plain else SequenceTables(self.pool, prompts)
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.pool.layout.block_size)
@@ -29,42 +48,57 @@ class PagedPool:
         """Whether the budget has so many blocks."""
         return self._blocks(tokens) <= self.pool.blocks_total
 
-    def can_admit(self, tokens: int) -> bool:
-        """Whether so many blocks are to be had; with nothing running, rows kept at odd places may go back first."""
+    def can_admit(self, tokens: int, spare: int = 0) -> bool:
+        """Whether so many blocks are to be had. Blocks that a prompt will share are not counted off: they may go."""
         if not self.tables:
-            self.pool.trim()
-        return self.pool.can_allocate(self._blocks(tokens))
+            return self.fits(tokens)
+        return self.pool.can_allocate(self._blocks(tokens) + -(-spare // self.pool.layout.block_bytes))
 
-    def admit(self, request: int, tokens: int, prompt: int) -> int:  # noqa: ARG002 - blocks come as they are filled
-        """Take blocks for ``tokens`` tokens."""
-        self.tables[request] = self.pool.allocate(self._blocks(tokens))
-        return len(self.tables[request]) * self.pool.layout.block_size
+    def recall(self, request: int) -> int:
+        """Share the blocks of the prompt's known prefix."""
+        known = self.tables.recall(request)
+        self._count_shared()
+        return known
+
+    def admit(self, request: int, tokens: int, prompt: int) -> int:
+        """Take blocks for ``tokens`` tokens; the others come as they are filled."""
+        if len(self.tables) < 2 and not self.pool.can_allocate(self._blocks(prompt)):
+            self.pool.trim()  # nothing else runs: rows kept at odd places go back
+        return self.grow(request, tokens)
 
     def can_grow(self, request: int, tokens: int) -> bool:
         """Whether the blocks that are missing are to be had."""
-        return self.pool.can_allocate(self._blocks(tokens) - len(self.tables[request]))
+        return self.pool.can_allocate(self._blocks(tokens) - self.tables.blocks(request))
 
     def grow(self, request: int, tokens: int) -> int:
         """Take the blocks that are missing."""
-        table = self.tables[request]
-        table += self.pool.allocate(self._blocks(tokens) - len(table))
-        return len(table) * self.pool.layout.block_size
+        blocks = self.tables.extend(request, tokens)
+        self._count_shared()
+        return blocks * self.pool.layout.block_size
 
     def finish(self, request: int) -> None:
         """Give the sequence's blocks back."""
-        self.pool.free(self.tables.pop(request))
+        self.tables.free(request)
+        self._count_shared()
+
+    def _count_shared(self) -> None:
+        """Count the holds of sequences beyond the first; the cache's own, on what others hold too, is none."""
+        if self.pool.prefix:
+            cache = self.pool.prefix.cache
+            self.shared = (self.pool.block_pool.shared - len(cache) + cache.idle_count) * self.pool.layout.block_size
 
     def settle(self) -> bool:
         """Rows that no work uses any more are unmapped."""
         return bool(self.pool.retiring) and self.pool.collect(wait=True) > 0
 
     def usage(self) -> Usage:
-        """Blocks are held; what they leave of their rows is "row", rows without a block are "unused"."""
+        """Blocks are held, or only the prefix cache's; what both leave of their rows is "row", other rows "unused"."""
         pool, layout = self.pool, self.pool.layout
-        held = pool.block_pool.used * layout.block_bytes
-        row = self._rows_in_use() * layout.row_bytes - held
+        taken, prefix = pool.block_pool.used * layout.block_bytes, pool.blocks_idle * layout.block_bytes
+        row = self._rows_in_use() * layout.row_bytes - taken
         unused = pool.empty_rows * layout.row_bytes
-        return Usage(pool.reserved, pool.committed, held, row, unused=unused, retiring=pool.retiring)
+        held = taken - prefix
+        return Usage(pool.reserved, pool.committed, held, row, prefix=prefix, unused=unused, retiring=pool.retiring)
 
     def close(self) -> None:
         """Close the pool."""

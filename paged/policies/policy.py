@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from ..prompt_tokens import PromptTokens
+
 CAUSES = ("tail", "row", "supply", "prefix", "retiring", "unused")
 """Why committed bytes are not live. Every committed byte is live or has exactly one of these causes:
 
@@ -37,20 +39,29 @@ class Policy(Protocol):
     """A way to give memory to sequences within ``budget`` bytes of physical memory.
 
     Requests are named by their number in the workload. The scheduler asks before it acts, and calls only where
-    something changes: it does not come back until a sequence has more tokens than the room it was given.
+    something changes: it does not come back until a sequence has more tokens than the room it was given. A question
+    changes nothing. What a kind of policy has no use for it inherits from here.
     """
 
     budget: int
     copied: int
     """Bytes moved so far because a sequence outgrew its place."""
+    prompts: PromptTokens | None = None
+    """What the prefix cache was asked, and what it knew; None without one."""
+    shared: int = 0
+    """Tokens in memory that the scheduler counts more often than they are there, for sequences share them."""
 
     def fits(self, tokens: int) -> bool:
         """Whether a sequence that ends with ``tokens`` tokens can always be served when it is alone."""
         ...
 
-    def can_admit(self, tokens: int) -> bool:
-        """Whether a new sequence of ``tokens`` tokens has room now."""
+    def can_admit(self, tokens: int, spare: int = 0) -> bool:
+        """Whether a new sequence of ``tokens`` tokens has room now, beside ``spare`` bytes that stay free."""
         ...
+
+    def recall(self, request: int) -> int:  # noqa: ARG002
+        """Begin with the tokens of a prompt that are in memory already, before ``admit``, and return how many."""
+        return 0
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:
         """Start a sequence with ``tokens`` of its ``prompt`` tokens and return its room in tokens."""
@@ -68,9 +79,13 @@ class Policy(Protocol):
         """The sequence has ended or was preempted: take its memory back."""
         ...
 
+    def tidy(self) -> None:
+        """Before a step, where a sequence has ended or memory retired since the last one: put in order what is left."""
+        return
+
     def settle(self) -> bool:
         """The work queued so far is done: let go of what was retiring, and say whether there was any."""
-        ...
+        return False
 
     def usage(self) -> Usage:
         """What is in use now."""

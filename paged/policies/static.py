@@ -5,10 +5,10 @@ from __future__ import annotations
 from vmm import Device, round_up
 
 from .buffer import Buffer
-from .policy import Usage
+from .policy import Policy, Usage
 
 
-class Static:
+class Static(Policy):
     """Buffers of ``max_model_len`` tokens of ``token_bytes`` each, within ``budget`` bytes."""
 
     def __init__(self, device: Device, budget: int, *, token_bytes: int, max_model_len: int) -> None:
@@ -23,9 +23,9 @@ class Static:
         """Whether one buffer fits the budget."""
         return tokens <= self.room and self.size <= self.budget
 
-    def can_admit(self, tokens: int) -> bool:
+    def can_admit(self, tokens: int, spare: int = 0) -> bool:
         """Whether the budget has one more buffer."""
-        return tokens <= self.room and (len(self.buffers) + 1) * self.size <= self.budget
+        return tokens <= self.room and (len(self.buffers) + 1) * self.size + spare <= self.budget
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:  # noqa: ARG002 - the buffer holds any of them
         """Make the sequence's buffer."""
@@ -43,10 +43,6 @@ class Static:
     def finish(self, request: int) -> None:
         """Release the buffer."""
         self.buffers.pop(request).close()
-
-    def settle(self) -> bool:
-        """Nothing ever retires."""
-        return False
 
     def usage(self) -> Usage:
         """All that is committed is held."""

@@ -9,8 +9,10 @@ from typing import SupportsIndex
 
 from vmm import Size, parse_size
 
+from ..host_space import PCIE_BANDWIDTH
 from ..policies import POLICIES, check_policy
 from ..roofline import H100_BANDWIDTH, H100_FLOPS, STEP_OVERHEAD_S
+from ..serving import Serving
 
 DEFAULT_GPU_MEMORY = 80 << 30
 """Bytes of the GPU that the host driver stands for when none is named: an H100, as the roofline's constants."""
@@ -22,6 +24,9 @@ _BOUNDS = (
     ("flops", 1e6, 1e24),
     ("bandwidth", 1e3, 1e21),
     ("step_overhead", 0.0, 3600.0),
+    ("pcie_bandwidth", 1e3, 1e21),
+    ("reserve", 0.0, 1e6),
+    ("compact", 1.0, 1e6),
 )
 """Least and greatest values with which the clock of a replay still counts; far beyond any machine.
 
@@ -46,6 +51,13 @@ class Options:
       arrivals, ``limit`` takes the first so many requests, ``seed`` is that of all that is drawn.
     * ``driver``: "cuda", "host" or None (the real one where there is one); ``backing``: the host driver's, "none" or
       "memory"; ``driver_costs``: a name or a file, see ``driver_costs``.
+    * ``compact``: paged-vmm moves live blocks together before a step, when a sequence has ended and the rows in use
+      have more than so many times the bytes of the blocks in them; at most ``compact_blocks`` a step. None: never.
+    * ``prefix_cache``: the paged policies keep prompt blocks for prompts that begin alike; for traces with hash ids.
+    * ``scheduling`` ("fcfs" or "priority"), ``watermark`` (the fraction of the budget kept free at an admission),
+      ``preemption`` ("recompute", or "swap" to ``swap_space`` of host memory over ``pcie_bandwidth`` bytes a second).
+    * ``charge_driver_time``: whether the driver's calls lengthen the steps that follow them. What a policy does before
+      the first step does not count. By default they take no time, as if another thread had made them beforehand.
     * ``flops``, ``bandwidth`` (a second) and ``step_overhead`` (seconds): the roofline's constants.
     """
 
@@ -62,6 +74,15 @@ class Options:
     chunk: Size | None = None
     order: str = "block"
     reserve: float = 0.05
+    compact: float | None = None
+    compact_blocks: int = 8
+    prefix_cache: bool = False
+    scheduling: str = "fcfs"
+    watermark: float = 0.0
+    preemption: str = "recompute"
+    swap_space: Size = "4 GiB"
+    pcie_bandwidth: float = PCIE_BANDWIDTH
+    charge_driver_time: bool = False
     rate: float | None = None
     rate_scale: float = 1.0
     limit: int | None = None
@@ -82,6 +103,10 @@ class Options:
             value = getattr(self, name)
             if value and 0 < value < math.inf and not least <= value <= most:
                 raise ValueError(f"{name.replace('_', ' ')} must be {least:g} to {most:g}, not {value}")
+        if self.compact is not None and not self.compact >= 1:
+            raise ValueError(f"compact must be a ratio of 1 or more, not {self.compact}")
+        if self.compact_blocks < 1:
+            raise ValueError(f"compact_blocks must be at least 1, not {self.compact_blocks}")
         if self.seed < 0:
             raise ValueError(f"the seed must be 0 or more, not {self.seed}")
         _one_of("order", self.order, ("block", "layer"))
@@ -97,6 +122,11 @@ class Options:
     def activation_bytes(self) -> int:
         """``activation_memory`` in bytes; 0 is allowed."""
         return _size_or_zero(self.activation_memory, "activation memory")
+
+    def serving(self) -> Serving:
+        """How sequences wait and are preempted. Raises ValueError for what cannot be meant."""
+        space = _size_or_zero(self.swap_space, "swap space")
+        return Serving(self.scheduling, self.preemption, space, self.pcie_bandwidth)
 
     def gpu_memory_bytes(self) -> int | None:
         """``gpu_memory`` in bytes, or None."""

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import multiprocessing
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -86,14 +87,23 @@ def _start(task: Task, run: object, name: str, running: Children) -> None:
 def _interrupts_held() -> Iterator[None]:
     """Let SIGINT wait, so that no child is started and not known; and a child inherits that it does not hear it.
 
-    A terminal sends the signal to every process: only the parent shall act on it, by ending the children.
+    A terminal sends the signal to every process: only the parent shall act on it, by ending the children. The mask is
+    this thread's and the child's; another thread (a numerical library's) may take the signal for the process, and the
+    handler would run here all the same, so that it waits too.
     """
     resource_tracker.ensure_running()  # or the first start would do it, and let the signal through
+    heard: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _frame: heard.append(number)) if main else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        if main:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _receive(connection: Connection, name: str, process: BaseProcess) -> tuple[str, Any]:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
+from ..prompt_tokens import PromptTokens
 from ..simulation import Simulation
 from ..timeline import Timeline
 
@@ -24,6 +25,20 @@ class Figure(NamedTuple):
         return self._asdict()
 
 
+class PrefixUse(NamedTuple):
+    """Prompts as they began for the first time: tokens and the trace's blocks of 512, asked for and found."""
+
+    asked_tokens: int
+    hit_tokens: int
+    asked_blocks: int
+    hit_blocks: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Blocks found over blocks asked for."""
+        return self.hit_blocks / self.asked_blocks if self.asked_blocks else 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class PolicyResult:
     """One policy's run. Sizes are bytes, times simulated seconds, ``waste`` mean bytes by cause.
@@ -31,6 +46,9 @@ class PolicyResult:
     ``committed.mean`` is ``live.mean`` and all of ``waste`` together, to the byte. ``rejected`` counts the ``too_long``
     (more than max_model_len) and the ``never_fits`` (more than the budget can ever hold). ``driver_s`` is what the
     ``driver_calls`` took: measured on a real driver, on the host by a published cost set, whose gaps are ``uncosted``.
+    Of the ``preemptions`` those ``swapped`` went to the host and back, ``swapped_bytes`` both ways together.
+    ``waited_s`` of the duration is for the bus, and for the driver where its time is charged. ``written_bytes`` are KV
+    of tokens computed, ``copied_bytes`` what was moved besides. ``prefix`` is None without a prefix cache.
     """
 
     reserved: Figure
@@ -39,6 +57,8 @@ class PolicyResult:
     running: Figure
     waste: dict[str, int]
     preemptions: int
+    swapped: int
+    swapped_bytes: int
     completed: int
     too_long: int
     never_fits: int
@@ -48,7 +68,10 @@ class PolicyResult:
     decode_s: float
     bound_steps: dict[str, int]
     tokens_per_s: float
+    waited_s: float
     copied_bytes: int
+    written_bytes: int
+    prefix: PrefixUse | None
     driver_calls: dict[str, int]
     driver_s: float
     uncosted: tuple[str, ...]
@@ -58,6 +81,11 @@ class PolicyResult:
     def rejected(self) -> int:
         """Requests that were not served."""
         return self.too_long + self.never_fits
+
+    @property
+    def copied_share(self) -> float:
+        """Bytes moved over bytes of KV written."""
+        return self.copied_bytes / self.written_bytes if self.written_bytes else 0.0
 
     @property
     def committed_over_live(self) -> float | None:
@@ -74,6 +102,8 @@ class PolicyResult:
             "waste_bytes": self.waste,
             "running": self.running.to_json(),
             "preemptions": self.preemptions,
+            "preemptions_by_kind": {"recompute": self.preemptions - self.swapped, "swap": self.swapped},
+            "swapped_bytes": self.swapped_bytes,
             "completed": self.completed,
             "rejected": self.rejected,
             "duration_s": self.duration_s,
@@ -81,6 +111,10 @@ class PolicyResult:
             "decode_s": self.decode_s,
             "bound_steps": self.bound_steps,
             "tokens_per_s": self.tokens_per_s,
+            "waited_s": self.waited_s,
+            "copied_bytes": self.copied_bytes,
+            "written_bytes": self.written_bytes,
+            "prefix": self.prefix._asdict() if self.prefix else None,
             "driver_calls": self.driver_calls,
             "driver_time_s": self.driver_s,
         }
@@ -135,6 +169,8 @@ def result_of(
         running=Figure(meter.mean("running"), meter.running_peak),
         waste=waste,
         preemptions=scheduler.preemptions,
+        swapped=scheduler.swapped,
+        swapped_bytes=simulation.host_space.copied if simulation.host_space else 0,
         completed=scheduler.completed,
         too_long=scheduler.too_long,
         never_fits=scheduler.never_fits,
@@ -144,12 +180,19 @@ def result_of(
         decode_s=simulation.decode_s,
         bound_steps=dict(zip(("compute", "bandwidth", "overhead"), simulation.bound_steps, strict=True)),
         tokens_per_s=_rate(scheduler.generated, simulation.now),
+        waited_s=simulation.waited_s,
         copied_bytes=simulation.policy.copied,
+        written_bytes=scheduler.written * simulation.roofline.token_bytes,
+        prefix=_prefix_use(simulation.policy.prompts),
         driver_calls=driver_calls,
         driver_s=driver_s,
         uncosted=uncosted,
         timeline=meter.timeline,
     )
+
+
+def _prefix_use(prompts: PromptTokens | None) -> PrefixUse | None:
+    return PrefixUse(prompts.asked_tokens, prompts.hit_tokens, prompts.asked, prompts.hit) if prompts else None
 
 
 def _rate(count: int, seconds: float) -> float:

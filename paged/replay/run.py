@@ -16,11 +16,13 @@ from ..meter import Meter
 from ..policies.make import make_policy
 from ..simulation import Simulation
 from ..trace_reader import read_trace
-from ..workload import DEFAULT_RATE, GENERATED_RATE, GENERATED_REQUESTS, Workload, generate
+from ..workload import DEFAULT_RATE, GENERATED_RATE, GENERATED_REQUESTS, TraceError, Workload, generate
 from .options import Options
 from .processes import run_in_processes
 from .report import PolicyResult, Report, result_of
 from .setup import Setup, prepare
+
+_NO_PREFIX = "{} says of no prompt how it begins (hash_ids); leave the prefix cache out"
 
 Progress = Callable[[str, int], None]
 """Told from time to time which policy has dealt with how many requests."""
@@ -47,9 +49,8 @@ def replay(
     """
     setup = prepare(dataclasses.replace(options or Options(), **changes))
     costs = driver_costs(setup.options.driver_costs)
-    workload = load_workload(trace, setup.options)
-    run = Run(setup, dataclasses.replace(workload, hash_ids=None), costs, measure)
-    return report_of(run, workload, run_all(run, processes, progress))
+    run = Run(setup, load_workload(trace, setup.options), costs, measure)
+    return report_of(run, run.workload, run_all(run, processes, progress))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Run:
 def load_workload(trace: str | Path | Workload | None, options: Options) -> Workload:
     """The workload that a replay runs: read or made, cut to ``limit``, its gaps divided by ``rate_scale``."""
     if trace is None:
+        if options.prefix_cache:
+            raise TraceError(_NO_PREFIX.format("a workload that is made"))
         count = GENERATED_REQUESTS if options.limit is None else options.limit
         rate = GENERATED_RATE if options.rate is None else options.rate
         return generate(count, rate=rate, seed=options.seed).scaled(options.rate_scale)
@@ -77,6 +80,8 @@ def load_workload(trace: str | Path | Workload | None, options: Options) -> Work
         trace = read_trace(trace, rate=DEFAULT_RATE if options.rate is None else options.rate, seed=options.seed)
     if options.limit is not None:
         trace = trace.first(options.limit)
+    if options.prefix_cache and trace.hash_ids is None:
+        raise TraceError(_NO_PREFIX.format(trace.name))
     return trace.scaled(options.rate_scale)
 
 
@@ -95,14 +100,23 @@ def run_policy(run: Run, name: str, progress: Progress | None = None) -> PolicyR
     with vmm.Device(0, driver=calls.api) as device:
         calls.clear()
         meter = Meter(setup.budget, probe=_probe(device, calls) if run.measure else None)
-        policy = make_policy(name, device, setup)
+        policy = make_policy(name, device, setup, run.workload)
         with contextlib.closing(policy):
-            simulation = Simulation(run.workload, policy, setup.limits, setup.roofline, meter)
+            simulation = Simulation(
+                run.workload, policy, setup.limits, setup.roofline, meter, setup.serving, _driver_s(run, calls)
+            )
             simulation.run((lambda done: progress(name, done)) if progress else None)
         counts = calls.counts()
         if calls.timed:
             return result_of(simulation, counts, calls.seconds, ())
         return result_of(simulation, counts, run.costs.seconds(counts), tuple(run.costs.missing(counts)))
+
+
+def _driver_s(run: Run, calls: DriverCalls) -> Callable[[], float] | None:
+    """Seconds of driver calls so far, measured or by cost, where they are to count; else None."""
+    if not run.setup.options.charge_driver_time:
+        return None
+    return lambda: calls.seconds if calls.timed else run.costs.seconds(calls.counts())
 
 
 def _probe(device: vmm.Device, calls: DriverCalls) -> Callable[[], float]:
@@ -124,6 +138,7 @@ def report_of(run: Run, workload: Workload, results: dict[str, PolicyResult]) ->
         "backing": setup.backing,
         "gpu_memory": setup.memory,
         "activation_memory": options.activation_bytes(),
+        "swap_space": setup.serving.swap_space,
         "weight_bytes": setup.model.weight_bytes,
         "budget_bytes": setup.budget,
         "token_bytes": setup.model.token_bytes,

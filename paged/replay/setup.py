@@ -14,8 +14,12 @@ from ..layout import KVLayout
 from ..limits import Limits
 from ..models import model as find_model
 from ..roofline import Roofline
+from ..serving import Serving
 from ..spec import ModelSpec
 from .options import DEFAULT_GPU_MEMORY, Options
+
+_MOST_BLOCKS = 20_000_000
+"""More blocks than this take more memory to count than a laptop has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Setup:
     layout: KVLayout
     limits: Limits
     roofline: Roofline
+    serving: Serving
 
     def open_driver(self) -> DriverCalls:
         """The driver, fresh if it is the host's, with its calls counted (and timed if it is real)."""
@@ -50,7 +55,9 @@ def prepare(options: Options) -> Setup:
     model = find_model(options.model, options.kv_cache_dtype)
     if len(model.groups) > 1:
         raise ValueError(f"{model.name} keeps different KV in {len(model.groups)} groups of layers; replay takes one")
-    limits = Limits(_max_model_len(options, model), options.max_num_seqs, options.max_num_batched_tokens)
+    limits = Limits(
+        _max_model_len(options, model), options.max_num_seqs, options.max_num_batched_tokens, options.watermark
+    )
     roofline = Roofline(
         model.active_parameters,
         model.weight_bytes,
@@ -63,7 +70,8 @@ def prepare(options: Options) -> Setup:
     chunk = options.chunk_bytes(granularity)
     layout = KVLayout(model.groups[0], options.block_size, options.order, chunk=chunk)
     budget = kv_budget(options, model, memory)
-    setup = Setup(options, model, driver, device_name, backing, memory, budget, layout, limits, roofline)
+    serving = options.serving()
+    setup = Setup(options, model, driver, device_name, backing, memory, budget, layout, limits, roofline, serving)
     _check_budget(setup)
     return setup
 
@@ -131,6 +139,12 @@ def _check_budget(setup: Setup) -> None:
         raise ValueError(
             f"{describe_budget(setup)}, but this machine has {format_size(available)} of memory to give; "
             "give less GPU memory, or use backing 'none'"
+        )
+    blocks = setup.layout.blocks_in(setup.budget)
+    if blocks > _MOST_BLOCKS:
+        raise ValueError(
+            f"{describe_budget(setup)}: {blocks:,} blocks of {setup.options.block_size} tokens are more than the "
+            f"{_MOST_BLOCKS:,} that are counted; give less GPU memory or a larger block size"
         )
 
 

@@ -21,7 +21,7 @@ def table(report: Report) -> Table:
     made.add_column("", no_wrap=True)
     for name in report.policies:
         made.add_column(name, justify="right", overflow="fold")
-    for section in (_memory(), _waste(report), _service(), _steps(), _calls(report)):
+    for section in (_memory(), _waste(report), _service(report), _steps(report), _calls(report)):
         for label, cell in section:
             made.add_row(label, *(cell(result) for result in report.policies.values()))
         made.add_section()
@@ -64,10 +64,17 @@ def _count(call: str, result: PolicyResult) -> str:
     return f"{result.driver_calls[call]:,}" if call in result.driver_calls else "-"
 
 
-def _service() -> Rows:
+def _service(report: Report) -> Rows:
+    results = report.policies.values()
     yield "running, mean", lambda result: f"{result.running.mean:.1f}"
     yield "running, peak", lambda result: f"{result.running.peak:,}"
     yield "preemptions", lambda result: f"{result.preemptions:,}"
+    if report.options["preemption"] == "swap":
+        yield "of them by swap", lambda result: f"{result.swapped:,}"
+        yield "swapped, out and back", lambda result: format_size(result.swapped_bytes)
+    if any(result.prefix for result in results):
+        yield "prompt blocks found", lambda result: f"{result.prefix.hit_rate:.1%}" if result.prefix else "-"
+        yield "prompt tokens found", lambda result: f"{result.prefix.hit_tokens:,}" if result.prefix else "-"
     yield "completed", lambda result: f"{result.completed:,}"
     yield "rejected: too long", lambda result: f"{result.too_long:,}"
     yield "rejected: never fits", lambda result: f"{result.never_fits:,}"
@@ -75,12 +82,17 @@ def _service() -> Rows:
     yield "output tokens/s", lambda result: f"{result.tokens_per_s:,.1f}"
 
 
-def _steps() -> Rows:
+def _steps(report: Report) -> Rows:
+    results = report.policies.values()
     yield "prefill time", lambda result: f"{result.prefill_s:,.1f} s"
     yield "decode time", lambda result: f"{result.decode_s:,.1f} s"
     for term in ("compute", "bandwidth", "overhead"):
         yield f"steps bound by {term}", partial(_bound, term)
+    if any(result.waited_s for result in results):
+        yield "of it for bus and driver", lambda result: f"{result.waited_s:,.2f} s"
     yield "copied", lambda result: format_size(result.copied_bytes) if result.copied_bytes else "-"
+    if any(result.copied_bytes for result in results):
+        yield "copied/KV written", lambda result: f"{result.copied_share:.2%}" if result.copied_bytes else "-"
 
 
 def _calls(report: Report) -> Rows:
@@ -100,7 +112,12 @@ def driver_time_source(report: Report, source: str) -> str:
     left_out = f"; no cost published for {', '.join(missing)}" if missing else ""
     measured = report.driver != "host"
     size = "" if measured else " A price a call whatever its size: large chunks and long runs cost more than this says."
-    return f"Driver time is {source}{left_out}.{size} It is not part of the duration."
+    part = (
+        "It is part of the duration, but for what came before the first step"
+        if report.options["charge_driver_time"]
+        else "It is not part of the duration"
+    )
+    return f"Driver time is {source}{left_out}.{size} {part}."
 
 
 def rejections(report: Report) -> str | None:

@@ -126,6 +126,18 @@ def refused(found: Result, *words: str) -> None:
         (["--plot", "growth.txt"], ["growth.txt", "png, svg, pdf"]),
         (["--plot", "nowhere/growth.png"], ["nowhere/growth.png: the folder nowhere is not there"]),
         (["--json", "."], [". is a folder"]),
+        (["--reserve", "1e308"], ["reserve must be 0 to 1e+06, not 1e+308"]),
+        (["--gpu-memory", "999999TiB"], ["KV budget", "blocks of 16 tokens are more than", "give less GPU memory"]),
+        (["--limit", "12345678901234567890"], ["at most 10,000,000, not 12,345,678,901,234,567,890"]),
+        (["--compact", "0.5"], ["compact must be 1 to 1e+06, not 0.5"]),
+        (["--compact", "nan"], ["compact must be a ratio of 1 or more, not nan"]),
+        (["--compact-blocks", "0"], ["compact_blocks must be at least 1, not 0"]),
+        (["--watermark", "1"], ["watermark must be 0 or more and below 1, not 1"]),
+        (["--scheduling", "random"], ["scheduling must be one of 'fcfs', 'priority', not 'random'"]),
+        (["--preemption", "drop"], ["preemption must be one of 'recompute', 'swap', not 'drop'"]),
+        (["--swap-space", "much"], ["swap space 'much' is not a size"]),
+        (["--pcie-bandwidth", "0"], ["PCIe bandwidth must be a number above 0, not 0"]),
+        (["--prefix-cache"], ["says of no prompt how it begins", "leave the prefix cache out"]),
         (["--json", "x.png", "--plot", "./x.png"], ["x.png is named for the JSON and for the picture"]),
     ],
 )
@@ -154,8 +166,25 @@ def test_a_bad_trace_names_line_value_and_remedy(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    out = tmp_path / "out.json"
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    refused(run("--driver", "host", "--json", out), "out.json: cannot be written (Read-only file system); name another")
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, monkeypatch) -> None:
+    out = tmp_path / "out.json"
+    out.touch()
     monkeypatch.setattr("os.access", lambda *_: False)
-    refused(run("--driver", "host", "--json", tmp_path / "out.json"), "cannot be written; check its permissions")
+    refused(run("--driver", "host", "--json", out), "out.json: cannot be written; check its permissions")
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    """255 bytes is the longest; a temporary file beside it would need some more."""
+    refused(run("--driver", "host", "--json", tmp_path / ("x" * 300)), "cannot be written (File name too long)")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_fails_half_way_leaves_nothing(trace: Path, tmp_path: Path, monkeypatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from paged.limits import Limits
 from paged.meter import Meter
-from paged.policies.policy import Usage
+from paged.policies.policy import Policy, Usage
 from paged.roofline import Roofline
 from paged.scheduler import Scheduler, SchedulerError
 from paged.simulation import Simulation
@@ -18,7 +18,7 @@ from paged.workload import Workload
 LINE = Roofline(parameters=1000, weight_bytes=2000, token_bytes=8, flops=1e8, bandwidth=1e7, overhead_s=1e-4)
 
 
-class Blocks:
+class Blocks(Policy):
     """A policy without memory: a number of blocks of ``size`` tokens, one byte a token."""
 
     def __init__(self, count: int, size: int) -> None:
@@ -36,8 +36,8 @@ class Blocks:
     def fits(self, tokens: int) -> bool:
         return self._need(tokens) <= self.count
 
-    def can_admit(self, tokens: int) -> bool:
-        return self._need(tokens) <= self._free()
+    def can_admit(self, tokens: int, spare: int = 0) -> bool:
+        return self._need(tokens) + math.ceil(spare / (self.size * LINE.token_bytes)) <= self._free()
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:
         assert request not in self.tables and tokens <= prompt
