@@ -208,6 +208,6 @@ class EvenRooms:
         """The row of each block, and where in ``blocks`` a row begins that is not that of the block before."""
         rows = blocks // self._per_row
         begins = np.empty(len(rows), np.bool_)
-        begins[0] = True
+        begins[:1] = True
         np.not_equal(rows[1:], rows[:-1], out=begins[1:])
         return rows, begins.nonzero()[0]

@@ -1,22 +1,10 @@
-"""Block ids: counts and placement; seeded runs against a naive model, with every invariant checked."""
-
-import random
+"""Block ids: counts and placement. Seeded runs against a naive model are in test_block_life."""
 
 import numpy as np
 import pytest
 
 from paged import BlockPool, Rows
 from vmm import RangeError, StateError
-
-GEOMETRIES = [  # (block stride, chunk): one block a row, several, straddling, larger than a row
-    (8, 8),
-    (2, 8),
-    (3, 8),
-    (5, 8),
-    (20, 8),
-    (13, 6),
-    (16, 8),
-]
 
 
 def pool_of(blocks, stride=4, chunk=16, max_rows=None):
@@ -155,71 +143,6 @@ def test_hold_undoes_free():
     pool.hold(blocks)
     assert [pool.count(block) for block in blocks] == [2, 1, 1, 1]
     pool.check()
-
-
-class Naive:
-    """What a pool is, without any structure: counts, and the set of committed rows."""
-
-    def __init__(self, rows, max_rows):
-        self.rows, self.max_rows = rows, max_rows
-        self.counts, self.committed = {}, set()
-
-    def free_now(self):
-        blocks = (block for block in range(self.rows.blocks) if not self.counts.get(block))
-        return {block for block in blocks if self.committed.issuperset(self.rows.of(block))}
-
-    def live_rows(self):
-        return {row for block, count in self.counts.items() if count for row in self.rows.of(block)}
-
-
-@pytest.mark.parametrize(("stride", "chunk"), GEOMETRIES)
-@pytest.mark.parametrize("seed", range(3))
-def test_random_operations_against_a_naive_model(stride, chunk, seed):
-    draw = random.Random(seed)
-    rows = Rows(30, stride, chunk)
-    pool = BlockPool(rows, max(3, rows.count * 2 // 3))
-    naive, tables = Naive(rows, pool.max_rows), []
-    for _ in range(250):
-        action = draw.choice(["allocate", "allocate", "free", "fork", "some", "trim"])
-        if action == "allocate" and pool.can_allocate(size := draw.randint(1, 8)):
-            choice = pool.choose(size)
-            assert not naive.committed.intersection(choice.rows)
-            naive.committed.update(choice.rows)
-            available = naive.free_now()
-            taken = pool.take(choice)
-            assert len(set(taken)) == size
-            assert available.issuperset(taken)
-            naive.counts.update(dict.fromkeys(taken, 1))
-            tables.append(taken)
-        elif action == "fork" and tables:
-            table = draw.choice(tables)
-            pool.fork(table)
-            tables.append(list(table))
-            for block in table:
-                naive.counts[block] += 1
-        elif action in ("free", "some") and tables:
-            table = tables.pop(draw.randrange(len(tables)))
-            draw.shuffle(table)
-            going = table if action == "free" else table[: len(table) // 2]
-            before = naive.live_rows()
-            emptied = pool.free(going)
-            for block in going:
-                naive.counts[block] -= 1
-            assert sorted(emptied) == sorted(before - naive.live_rows())
-            if rest := table[len(going) :]:
-                tables.append(rest)
-        elif action == "trim" and pool.empty:
-            going = draw.sample(list(pool.empty), draw.randint(1, len(pool.empty)))
-            pool.decommit(going)
-            naive.committed.difference_update(going)
-        pool.check()
-        assert set(pool.committed) == naive.committed
-        assert {block: pool.count(block) for block in range(30) if pool.count(block)} == {
-            block: count for block, count in naive.counts.items() if count
-        }
-        assert pool.available == len(naive.free_now())
-        assert len(naive.committed) <= naive.max_rows
-    assert tables
 
 
 @pytest.mark.parametrize("stride", [3, 4, 16])
