@@ -51,12 +51,19 @@ def fetch(name: str, build: Callable[[Path], None]) -> Path:
         with _own_folder(path.parent) as folder:
             unfinished = folder / name
             build(unfinished)
+            _write_through(unfinished)
             unfinished.replace(path)
     except OSError as error:
         raise CompileError(
             f"cannot keep compiled kernels in {path.parent}: {error.strerror}; set PAGEWALK_CACHE to a writable folder"
         ) from None
     return path
+
+
+def _write_through(path: Path) -> None:
+    """Put a file's bytes on the disk: a name must not outlive its content when the machine goes down."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

@@ -84,8 +84,8 @@ def _find_compiler(chosen: str, path: str) -> Compiler:  # noqa: ARG001 - a part
 
 def _candidates(chosen: str) -> Iterator[tuple[str, ...]]:
     if chosen.strip():
-        words = tuple(shlex.split(chosen))
-        if shutil.which(words[0]):
+        words = _words(chosen)
+        if words and shutil.which(words[0]):
             yield words
         return  # who names a compiler does not want another
     for name in ("c++", "g++", "clang++"):
@@ -93,6 +93,14 @@ def _candidates(chosen: str) -> Iterator[tuple[str, ...]]:
             yield (found,)
     if importlib.util.find_spec("ziglang"):
         yield zig_command()
+
+
+def _words(command: str) -> tuple[str, ...]:
+    """The words of a command line; none if its quotes do not end."""
+    try:
+        return tuple(shlex.split(command))
+    except ValueError:
+        return ()
 
 
 def zig_command() -> tuple[str, ...]:
@@ -105,8 +113,9 @@ def zig_command() -> tuple[str, ...]:
 
 def first_error(done: subprocess.CompletedProcess[str]) -> str:
     """The first line that a compiler which failed has to say about it."""
-    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-    return lines[0].strip() if lines else f"it gave no reason (exit status {done.returncode})"
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    telling = [line for line in lines if "failed: " in line or ("error" in line and not line.startswith("collect2"))]
+    return (telling or lines or [f"it gave no reason (exit status {done.returncode})"])[0]
 
 
 def _too_old(identity: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import subprocess
 import sys
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from kernels_cu import CompileError, CompilerMissingError, HostTarget
 from kernels_cu import compiler as compilers
 from kernels_cu.catalogue import KERNELS, built_for
-from kernels_cu.compiler import FLAGS, Compiler, find_compiler
+from kernels_cu.compiler import FLAGS, Compiler, find_compiler, first_error
 from kernels_cu.host_build import build_kernel
 from kernels_cu.source import PACKAGE, gpu_source
 
@@ -107,6 +108,31 @@ def test_a_compiler_that_never_answers_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(compilers, "LONGEST_RUN_S", 0.2)
     with pytest.raises(CompilerMissingError, match=r"slow did not run: error: no answer in 0\.2 s; set PAGEWALK_CACHE"):
         find_compiler()
+
+
+@pytest.mark.parametrize("chosen", ["g++ 'x", "   '", "/tmp"])
+def test_a_choice_that_is_no_command_is_one_line(monkeypatch, chosen):
+    monkeypatch.setenv("CXX", chosen)
+    with pytest.raises(CompilerMissingError, match=r"CXX names .* which is not on the PATH; unset it") as raised:
+        find_compiler()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "told"),
+    [
+        (
+            "/usr/bin/ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status\n",
+            "/usr/bin/ld: final link failed: No space left on device",
+        ),
+        ("In file included\nk.cu:3:1: error: no x\nk.cu:4:1: error: no y\n", "k.cu:3:1: error: no x"),
+        ("collect2: error: ld returned 1 exit status\n", "collect2: error: ld returned 1 exit status"),
+        ("\n  Killed\n", "Killed"),
+        ("", "it gave no reason (exit status 4)"),
+    ],
+)
+def test_what_a_compiler_said_is_told_by_its_most_telling_line(stderr, told):
+    assert first_error(subprocess.CompletedProcess([], 4, "", stderr)) == told
 
 
 def test_zig_is_told_where_to_keep_its_files(tmp_path, monkeypatch):
