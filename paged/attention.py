@@ -62,7 +62,10 @@ def append(
     pool.check_usable()
     end = pool.block_pool.rows.blocks * pool.layout.block_size
     if isinstance(slots, list | tuple):
-        slots = np.asarray(slots, np.int64)
+        given = np.asarray(slots)
+        if given.size and given.dtype.kind != "i":
+            raise RangeError(f"slots must be whole numbers of 64 bits, not {given.dtype}")
+        slots = given.astype(np.int64)
     if isinstance(slots, np.ndarray) and slots.size and int(slots.max()) >= end:
         raise RangeError(f"slot {slots.max()} is not there; the pool has slots 0 to {end - 1}")
     launch.append_kv(

@@ -29,6 +29,7 @@ from vmm import (
 )
 from vmm.finishing import Finishing
 from vmm.one_thread import one_thread
+from vmm.uninterrupted import uninterrupted
 
 from .invariants import must
 from .layout import K, check_place
@@ -84,6 +85,7 @@ class ContiguousKV:
     below the smallest growth.
     """
 
+    @uninterrupted
     def __init__(
         self,
         device: Device,
@@ -246,6 +248,7 @@ class ContiguousKV:
         """Unmap what retires and no work uses any more; with ``wait``, wait for all. The bytes given back."""
         return self.range.collect(wait=wait)
 
+    @uninterrupted
     def close(self) -> None:
         """Unmap everything and free the addresses; every span ends. Closing twice does nothing."""
         with Finishing() as rest:
@@ -284,7 +287,9 @@ class ContiguousKV:
             raise ClosedError(f"{self.range.name} is closed; make a new one")
 
     def check_mine(self, span: Span) -> None:
-        """Raise ClosedError for a closed span or pool, StateError for another's span."""
+        """Raise ClosedError for a closed span or pool, StateError for another's span, ValueError for none."""
+        if not isinstance(span, Span):
+            raise ValueError(f"a span is needed, as open() gives it, not {type(span).__name__}")
         if span.index < 0:
             raise ClosedError("the span was closed; open a new one")
         self._check_open()

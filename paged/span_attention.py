@@ -100,6 +100,7 @@ def gather(
     Those of e4m3 or int8 are float32, multiplied by the scales. Raises what ``append`` does.
     """
     kv.range.check_awake()
+    kv.check_mine(span)
     dtype = "float32" if kv.spec.dtype in NARROW else kv.spec.dtype
     side = kv.range.array(dtype, 0)
     slots = np.asarray(span_slots(kv, [span], [span.length]), like=side)

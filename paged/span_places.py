@@ -7,6 +7,7 @@ that is a pool of blocks of one token, which lie one step apart: the largest len
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,6 +52,7 @@ def span_slots(kv: ContiguousKV, spans: Sequence[Span], new_lengths: Sequence[in
     step, places = _step(kv), [np.empty(0, np.int64)]
     for span, new in zip(spans, new_lengths, strict=True):
         kv.check_mine(span)
+        new = operator.index(new)
         if not 0 <= new <= span.length:
             raise RangeError(f"span {span.index} has {span.length} tokens, {new} cannot be its last; append them first")
         tokens = np.arange(span.length - new, span.length, dtype=np.int64)

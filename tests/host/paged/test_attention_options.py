@@ -147,8 +147,11 @@ def test_append_turns_keys_by_their_positions(device):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"window": 0}, vmm.RangeError, "window must be at least 1 token, not 0"),
-        ({"window": -3}, vmm.RangeError, "window must be at least 1 token, not -3"),
+        ({"window": 0}, vmm.RangeError, "window must be a whole number of at least 1 token, not 0"),
+        ({"window": -3}, vmm.RangeError, "window must be a whole number of at least 1 token, not -3"),
+        ({"window": 2.5}, vmm.RangeError, "window must be a whole number of at least 1 token, not 2.5"),
+        ({"window": "3"}, vmm.RangeError, "window must be a whole number of at least 1 token, not '3'"),
+        ({"scoring": 0.5}, LaunchError, "scoring must be a kernels_cu.Scoring, not float"),
         ({"kernel": "simple", "window": 5}, LaunchError, "the simple kernel does not do a window; leave kernel=None"),
         ({"lse": np.zeros((3, HEADS), np.float32)}, LaunchError, r"lse must have shape \[4, 8\], not \[3, 8\]"),
         ({"scoring": Scoring(alibi=SLOPES[:3])}, LaunchError, r"alibi must have shape \[8\], not \[3\]"),
@@ -160,6 +163,12 @@ def test_options_that_make_no_sense_are_one_line(device, options, error, text):
         with pytest.raises(error, match=text) as raised:
             attention.decode(pool, 1, found.query, found.sequences, **options)
         assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("slots", [[0.7], [2**70], ["1"]])
+def test_slots_that_are_no_whole_numbers_are_refused(device, slots):
+    with _pool(device) as pool, pytest.raises(vmm.RangeError, match="slots must be whole numbers of 64 bits, not"):
+        attention.append(pool, 0, *np.zeros((2, 1, 2, D), np.float16), slots)
 
 
 def test_where_the_fast_kernel_is_wrong_its_options_are_refused(device, monkeypatch):

@@ -159,6 +159,7 @@ def test_what_is_not_there_is_refused_in_one_line(device):
             (vmm.ClosedError, "the span was closed", lambda: span_attention.gather(kv, 1, closed)),
             (vmm.ClosedError, "the span was closed", lambda: kv.address(closed, 0)),
             (vmm.StateError, "is not a span of", lambda: span_attention.gather(kv, 1, other.spans[0])),
+            (ValueError, "a span is needed, as open.. gives it, not int", lambda: span_attention.gather(kv, 1, 3)),
             (ValueError, "4 rows for 1 spans", lambda: span_attention.decode(kv, 1, found.query, found.spans[:1])),
             (ValueError, "kernel 'x' is unknown", lambda: _decode(found, kernel="x")),
             (vmm.RangeError, "layer 2 is not there", lambda: kv.address(found.spans[0], 0, 2)),
