@@ -29,7 +29,6 @@ from vmm import (
 )
 from vmm.finishing import Finishing
 from vmm.one_thread import one_thread
-from vmm.uninterrupted import uninterrupted
 
 from .invariants import must
 from .layout import K, check_place
@@ -85,7 +84,6 @@ class ContiguousKV:
     below the smallest growth.
     """
 
-    @uninterrupted
     def __init__(
         self,
         device: Device,
@@ -248,7 +246,6 @@ class ContiguousKV:
         """Unmap what retires and no work uses any more; with ``wait``, wait for all. The bytes given back."""
         return self.range.collect(wait=wait)
 
-    @uninterrupted
     def close(self) -> None:
         """Unmap everything and free the addresses; every span ends. Closing twice does nothing."""
         with Finishing() as rest:
