@@ -12,6 +12,7 @@ from paged.meter import Meter
 from paged.policies.policy import Policy, Usage
 from paged.roofline import Roofline
 from paged.scheduler import Scheduler, SchedulerError
+from paged.serving import Serving
 from paged.simulation import Simulation
 from paged.workload import Workload
 
@@ -72,10 +73,13 @@ class Sequence:
     number: int
     prompt: int
     output: int
+    priority: int = 0
     computed: int = 0
     generated: int = 0
     blocks: int = 0
     target: int = 0  # what it computes as a prompt: all that was known when it was admitted
+    on_host: int = 0  # tokens that were swapped out
+    decodes: bool = False  # came back from the host in this step, to compute its next token
 
 
 @dataclasses.dataclass
@@ -85,9 +89,12 @@ class Naive:
     blocks: int
     size: int
     limits: Limits
+    serving: Serving = dataclasses.field(default_factory=Serving)
     steps: list = dataclasses.field(default_factory=list)
     ended: list = dataclasses.field(default_factory=list)
     preemptions: int = 0
+    swapped: int = 0
+    swap_bytes: int = 0
     rejected: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
@@ -96,64 +103,94 @@ class Naive:
         now, queue, self.free = 0.0, list(range(len(workload))), self.blocks
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
+        ranks = [0] * len(workload) if workload.priority is None else workload.priority
         while queue or self.waiting or self.running:
             while queue and workload.arrival_s[queue[0]] <= now:
-                self._submit(queue[0], int(workload.prompt[queue[0]]), int(workload.output[queue.pop(0)]))
+                number = queue.pop(0)
+                lengths = int(workload.prompt[number]), int(workload.output[number])
+                self._submit(Sequence(number, *lengths, int(ranks[number])))
             if self.waiting or self.running:
                 now = self._step(now)
             elif queue:
                 now = float(workload.arrival_s[queue[0]])
 
-    def _submit(self, number: int, prompt: int, output: int) -> None:
-        fits = math.ceil((prompt + output - 1) / self.size) <= self.blocks
-        if prompt + output <= self.limits.max_model_len and fits:
-            self.waiting.append(Sequence(number, prompt, output))
+    def _submit(self, sequence: Sequence) -> None:
+        longest = sequence.prompt + sequence.output
+        if longest <= self.limits.max_model_len and self._need(longest - 1) <= self.blocks:
+            self.waiting.append(sequence)
         else:
             self.rejected += 1
 
-    def _step(self, now: float) -> float:
-        budget, before, batch, index = self.limits.max_num_batched_tokens, self.preemptions, [], 0
-        while index < len(self.running):
-            sequence = self.running[index]
-            size = min(budget, sequence.prompt + sequence.generated - sequence.computed)
-            if size and not self._allocate(sequence, size):
-                break
-            batch.append((sequence, size))
-            budget -= size
-            index += 1
-        while self.preemptions == before and self.waiting and budget and len(self.running) < self.limits.max_num_seqs:
-            sequence = self.waiting[0]
-            if math.ceil((sequence.prompt + sequence.generated) / self.size) > self.free:
-                break
-            self.running.append(self.waiting.pop(0))
-            sequence.target = sequence.prompt + sequence.generated
-            size = min(budget, sequence.target)
-            assert self._allocate(sequence, size)
-            batch.append((sequence, size))
-            budget -= size
-        return self._compute(now, batch)
+    def _need(self, tokens: int) -> int:
+        return math.ceil(tokens / self.size)
 
-    def _allocate(self, sequence: Sequence, size: int) -> bool:
-        need = math.ceil((sequence.computed + size) / self.size) - sequence.blocks
-        while need > self.free:
-            victim = self.running.pop()
-            self.free += victim.blocks
-            victim.blocks = victim.computed = 0
-            self.preemptions += 1
-            self.waiting.insert(0, victim)
-            if victim is sequence:
-                return False
+    def _step(self, now: float) -> float:
+        before, moved = self.preemptions, self.swap_bytes
+        for sequence in list(self.running):
+            while sequence in self.running and not self._take(sequence, self._part(sequence)):
+                self._preempt()
+        batch = [(sequence, self._part(sequence)) for sequence in self.running]
+        budget = self.limits.max_num_batched_tokens - sum(size for _, size in batch)
+        spare = math.ceil(int(self.limits.watermark * self.blocks * self.size * LINE.token_bytes) / LINE.token_bytes)
+        spare = self._need(spare)
+        while self.preemptions == before and self.waiting and budget and len(self.running) < self.limits.max_num_seqs:
+            sequence = self._first()
+            if self._need(sequence.prompt + sequence.generated) + (spare if self.running else 0) > self.free:
+                break
+            self.waiting.remove(sequence)
+            self.running.append(sequence)
+            sequence.target = sequence.prompt + sequence.generated
+            sequence.decodes = bool(sequence.on_host and sequence.generated)
+            sequence.computed, sequence.on_host = sequence.on_host, 0
+            self.swap_bytes += sequence.computed * LINE.token_bytes
+            size = min(budget, sequence.target - sequence.computed)
+            assert self._take(sequence, size)
+            batch.append((sequence, size))
+            budget -= size
+        return self._compute(now, batch, (self.swap_bytes - moved) / self.serving.pcie_bandwidth)
+
+    def _part(self, sequence: Sequence) -> int:
+        """Its next token, or as much of its prompt as those that decode leave."""
+        if sequence.computed >= sequence.target:
+            return 1
+        decoding = sum(other.computed >= other.target for other in self.running)
+        return min(self.limits.max_num_batched_tokens - decoding, sequence.target - sequence.computed)
+
+    def _first(self) -> Sequence:
+        by_priority = self.serving.scheduling == "priority"
+        return min(self.waiting, key=lambda job: (job.priority, job.number)) if by_priority else self.waiting[0]
+
+    def _take(self, sequence: Sequence, size: int) -> bool:
+        need = self._need(sequence.computed + size) - sequence.blocks
+        if need > self.free:
+            return False
         self.free -= need
         sequence.blocks += need
         return True
 
-    def _compute(self, now: float, batch: list) -> float:
+    def _preempt(self) -> None:
+        victim = self.running[-1]
+        if self.serving.scheduling == "priority":
+            victim = max(self.running, key=lambda job: (job.priority, job.number))
+        self.running.remove(victim)
+        self.preemptions += 1
+        self.free += victim.blocks
+        used = sum(other.on_host for other in self.waiting)
+        space = self.serving.swap_space if self.serving.preemption == "swap" else 0
+        if (used + victim.computed) * LINE.token_bytes <= space:
+            victim.on_host = victim.computed
+            self.swapped += 1
+            self.swap_bytes += victim.on_host * LINE.token_bytes
+        victim.blocks = victim.computed = 0
+        self.waiting.insert(0, victim)
+
+    def _compute(self, now: float, batch: list, wait: float) -> float:
         tokens = sum(size for _, size in batch)
         attended = sum(sequence.computed + size for sequence, size in batch if size)
         compute = 2 * LINE.parameters * tokens / LINE.flops
         memory = (LINE.weight_bytes + attended * LINE.token_bytes) / LINE.bandwidth
-        seconds = max(compute, memory) + LINE.overhead_s
-        if any(size and sequence.computed < sequence.target for sequence, size in batch):
+        seconds = max(compute, memory) + LINE.overhead_s + wait
+        if any(sequence.computed < sequence.target and not sequence.decodes for sequence, size in batch):
             self.prefill_s += seconds
         else:
             self.decode_s += seconds
@@ -162,6 +199,7 @@ class Naive:
         self.steps.append((now, live * LINE.token_bytes, len(self.running)))
         for sequence, size in batch:
             sequence.computed += size
+            sequence.decodes = False
             if sequence.computed == sequence.prompt + sequence.generated:
                 sequence.generated += 1
             if sequence.generated == sequence.output:
@@ -184,37 +222,77 @@ class Watch(Meter):
         super().advance(until, live, running)
 
 
-def workload(arrivals: list[float], prompts: list[int], outputs: list[int]) -> Workload:
-    return Workload("test", np.array(arrivals, float), np.array(prompts, np.int64), np.array(outputs, np.int64))
+def workload(arrivals: list[float], prompts: list[int], outputs: list[int], ranks: list[int] | None = None) -> Workload:
+    lengths = np.array(prompts, np.int64), np.array(outputs, np.int64)
+    return Workload("test", np.array(arrivals, float), *lengths, priority=None if ranks is None else np.array(ranks))
 
 
-def simulate(load: Workload, policy: Blocks, limits: Limits) -> Simulation:
-    simulation = Simulation(load, policy, limits, LINE, Watch(policy.budget))
+def simulate(load: Workload, policy: Blocks, limits: Limits, serving: Serving | None = None) -> Simulation:
+    simulation = Simulation(load, policy, limits, LINE, Watch(policy.budget), serving)
     simulation.run()
     policy.close()
     return simulation
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_every_step_is_that_of_the_plain_simulation(seed: int) -> None:
-    rng = random.Random(seed)
-    count, size = rng.randint(1, 25), rng.choice([1, 2, 5, 16])
+def drawn(rng: random.Random, size: int) -> tuple[Workload, Limits, int]:
+    """A workload, bounds of a batch, and a number of blocks, which are few for it."""
+    count = rng.randint(1, 25)
     limits = Limits(rng.choice([40, 100]), rng.choice([1, 3, 8]), rng.choice([8, 13, 64]))
     load = workload(
         sorted(rng.uniform(0, rng.choice([0.001, 0.05, 1.0])) for _ in range(count)),
         [rng.randint(1, 50) for _ in range(count)],
         [rng.randint(1, 30) for _ in range(count)],
+        [rng.randint(-1, 2) for _ in range(count)],
     )
-    blocks = rng.randint(1, 1 + 200 // size)
-    naive = Naive(blocks, size, limits)
-    naive.run(load)
-    found = simulate(load, Blocks(blocks, size), limits)
+    return load, limits, rng.randint(1, 1 + 200 // size)
+
+
+def check_same(found: Simulation, naive: Naive, load: Workload) -> None:
     assert found.meter.steps == naive.steps  # times bit for bit, live bytes, running sequences
     assert found.scheduler.preemptions == naive.preemptions
-    assert found.scheduler.completed == len(naive.ended) == count - naive.rejected
+    assert found.scheduler.completed == len(naive.ended) == len(load) - naive.rejected
     assert found.scheduler.rejected == naive.rejected
     assert sum(found.bound_steps) == found.steps == len(naive.steps)
     assert (found.prefill_s, found.decode_s) == (naive.prefill_s, naive.decode_s)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_every_step_is_that_of_the_plain_simulation(seed: int) -> None:
+    rng = random.Random(seed)
+    size = rng.choice([1, 2, 5, 16])
+    load, limits, blocks = drawn(rng, size)
+    naive = Naive(blocks, size, limits)
+    naive.run(load)
+    check_same(simulate(load, Blocks(blocks, size), limits), naive, load)
+
+
+@pytest.mark.parametrize("scheduling", ["fcfs", "priority"])
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize("watermark", [0.0, 0.1])
+def test_every_way_to_serve_is_that_of_the_plain_simulation(scheduling: str, preemption: str, watermark: float) -> None:
+    """And each rule matters somewhere in it: it preempts, swaps some and computes others again."""
+    preempted = swapped = 0
+    for seed in range(80):
+        rng = random.Random(f"{seed}{scheduling}{preemption}{watermark}")
+        size = rng.choice([1, 2, 5, 16])
+        load, limits, _ = drawn(rng, size)
+        load = load.scaled(1000)  # a crowd
+        limits = dataclasses.replace(limits, max_num_seqs=8, watermark=watermark)
+        blocks = rng.randint(60, 120) // size  # little more than the longest needs
+        space = rng.choice([0, 40, 100, 1000]) * LINE.token_bytes
+        serving = Serving(scheduling, preemption, space, rng.choice([1e5, 1e7]))
+        naive = Naive(blocks, size, limits, serving)
+        naive.run(load)
+        found = simulate(load, Blocks(blocks, size), limits, serving)
+        check_same(found, naive, load)
+        assert found.scheduler.swapped == naive.swapped
+        assert (found.host_space.copied if found.host_space else 0) == naive.swap_bytes
+        assert not found.host_space or (found.host_space.used, found.host_space.peak <= space) == (0, True)
+        assert found.waited_s == pytest.approx(naive.swap_bytes / serving.pcie_bandwidth)
+        preempted += naive.preemptions
+        swapped += naive.swapped
+    assert preempted > 60
+    assert (30 < swapped < preempted - 30) if preemption == "swap" else swapped == 0
 
 
 def test_random_workloads_reach_preemption_and_rejection() -> None:
@@ -341,3 +419,91 @@ def test_time_a_step_does_not_depend_on_how_many_run() -> None:
         scheduler.complete()
     assert scheduler.completed == 200
     assert policy.calls == 200
+
+
+def test_a_swapped_sequence_goes_on_where_it_was() -> None:
+    """As above with room on the host: the second comes back with its 4 tokens and computes the fifth at once. Each way
+    4 tokens of 8 bytes are 32 bytes, at 64,000 bytes a second half a millisecond, in the steps that wait for it."""
+    serving = Serving(preemption="swap", swap_space=32, pcie_bandwidth=64e3)
+    found = simulate(workload([0.0, 0.0], [4, 4], [5, 5]), Blocks(3, 4), Limits(20, 2, 8), serving)
+    lives = [(live // LINE.token_bytes, running) for _, live, running in found.meter.steps]
+    assert lives == [(8, 2), (5, 1), (6, 1), (7, 1), (8, 1), (5, 1), (6, 1), (7, 1), (8, 1)]
+    assert (found.scheduler.preemptions, found.scheduler.swapped) == (1, 1)
+    assert (found.host_space.copied_out, found.host_space.copied_in, found.host_space.used) == (32, 32, 0)
+    assert found.waited_s == pytest.approx(2 * 0.5e-3)
+    assert found.scheduler.written == 8 + 4 + 4  # nothing twice
+
+
+def test_what_has_no_room_on_the_host_is_computed_again() -> None:
+    serving = Serving(preemption="swap", swap_space=31)
+    found = simulate(workload([0.0, 0.0], [4, 4], [5, 5]), Blocks(3, 4), Limits(20, 2, 8), serving)
+    assert (found.scheduler.preemptions, found.scheduler.swapped, found.host_space.copied) == (1, 0, 0)
+    assert found.scheduler.written == 8 + 4 + 4 + 4  # the second's four once more
+
+
+def test_priority_decides_who_goes_first_and_who_is_preempted() -> None:
+    """Three arrive at once and two may run: 2 and 0 begin, by their numbers 0 and 1. Of 3 blocks of 4 the second asks
+    for one more first, and it is request 0, of the greater number, that gives up its own."""
+    load = workload([0.0] * 3, [4, 4, 4], [5, 5, 5], [1, 2, 0])
+    ended = []
+    policy = Blocks(3, 4)
+    scheduler = Scheduler(policy, Limits(20, 2, 8), Serving("priority").waiting())
+    for number in range(3):
+        scheduler.submit(number, 4, 5, int(load.priority[number]))
+    while scheduler.running or scheduler.waiting:
+        scheduler.schedule()
+        before = set(scheduler.running)
+        scheduler.complete()
+        ended += sorted(before - set(scheduler.running))
+        if scheduler.step == 1:
+            assert set(before) == {2, 0}
+        if scheduler.step == 2:
+            assert set(before) == {2}
+    assert ended == [2, 0, 1]
+
+
+def test_a_watermark_leaves_room_to_grow() -> None:
+    """Of 5 blocks two stay free: the second prompt of 2 blocks waits until the first has ended. Alone none waits."""
+    load = workload([0.0, 0.0], [8, 8], [2, 2])
+    assert [running for _, _, running in simulate(load, Blocks(5, 4), Limits(20, 2, 64)).meter.steps] == [2, 1, 1]
+    found = simulate(load, Blocks(5, 4), Limits(20, 2, 64, watermark=0.25))
+    assert [running for _, _, running in found.meter.steps] == [1, 1, 1, 1]
+    alone = simulate(workload([0.0], [16], [5]), Blocks(5, 4), Limits(40, 2, 64, watermark=0.99))
+    assert alone.scheduler.completed == 1
+
+
+class Asked(Blocks):
+    """Notes its state whenever it has said no."""
+
+    refused = 0
+
+    def can_admit(self, tokens: int, spare: int = 0) -> bool:
+        return self._unchanged(super().can_admit, tokens, spare)
+
+    def can_grow(self, request: int, tokens: int) -> bool:
+        return self._unchanged(super().can_grow, request, tokens)
+
+    def _unchanged(self, ask, *args: int) -> bool:
+        before = dict(self.tables)
+        said = ask(*args)
+        assert self.tables == before
+        self.refused += not said
+        return said
+
+
+def test_not_now_leaves_the_scheduler_as_it_was() -> None:
+    """A step in which nobody can be admitted changes no queue, no order and no count of it."""
+    policy = Asked(4, 4)
+    scheduler = Scheduler(policy, Limits(40, 4, 64), Serving("priority").waiting())
+    for number, prompt in enumerate([14, 8, 9]):
+        scheduler.submit(number, prompt, 3, -number)
+    scheduler.schedule()
+    scheduler.complete()
+    waiting, refused = [job.number for job in scheduler.waiting], policy.refused
+    assert waiting
+    before = dict(policy.tables)
+    scheduler.schedule()
+    assert policy.refused > refused
+    assert [job.number for job in scheduler.waiting] == waiting
+    assert policy.tables == before
+    assert scheduler.preemptions == 0
