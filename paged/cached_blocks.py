@@ -93,7 +93,8 @@ class CachedBlocks:
             raise StateError(f"block {ids[wrong][0]} is freed more often than it is held; nothing was freed")
 
     def let_go(self, blocks: Sequence[int] | Ids) -> None:
-        """Forget those of ``blocks`` that would be idle once they are freed: their memory is wanted."""
+        """Forget all that is idle, and those of ``blocks`` that would be once freed: their memory is wanted."""
+        self.evict(self.cache.idle_count)
         ids, times = np.unique(np.asarray(blocks, np.int64), return_counts=True)
         going = ids[(self.cache.nodes[ids] >= 0) & (self.pool.counts.numbers[ids] - 1 == times)]
         self.cache.forget(going)

@@ -1,6 +1,6 @@
 """Chain hash: one 64-bit key a block of tokens, in which every block before it counts. Vectorised over a prompt.
 
-    sum[i] = sum[i - 1] + weight[i] * (sum over slots s of token[i, s] * multiplier[s])    (modulo 2**64)
+    sum[i] = sum[i - 1] + weight[i] * (1 + sum over slots s of token[i, s] * multiplier[s])    (modulo 2**64)
     key[i] = sum[i] ^ (sum[i] >> 32),   sum[-1] from the salt
 
 Weights and multipliers are odd and secret, a weight for each place in the chain: powers of one number in its stead
@@ -23,7 +23,7 @@ Keys = np.ndarray[Any, np.dtype[np.uint64]]
 """uint64 [blocks]."""
 
 _SECRET = int.from_bytes(os.urandom(7), "little")
-_SHIFT = np.uint64(32)
+_ONE, _SHIFT = np.uint64(1), np.uint64(32)
 _STEPS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 
 
@@ -32,6 +32,7 @@ def chain_keys(tokens: Tokens, block_size: int, before: int, place: int = 0) -> 
     count = len(tokens) // block_size
     blocks = tokens[: count * block_size].reshape(count, block_size).astype(np.uint64)
     sums = blocks @ multipliers(block_size)
+    sums += _ONE  # or tokens that are all 0 would not count
     sums *= weights(_power_of_two(place + count))[place : place + count]
     np.add.accumulate(sums, out=sums)
     sums += np.uint64(before ^ (before >> 32))

@@ -3,7 +3,7 @@
 * "lru": the least recently used first. Keeps what is likely to be asked again; rows come free by chance.
 * "row": the blocks that free a row of memory soonest. Rows without a held block come first, those with the fewest idle
   blocks first among them, and of equal rows the one that was not used for longest.
-* "blend": as "row", among that half of the idle blocks that was not used for longest.
+* "blend": as "row", but rows with a block of that quarter of the idle ones that was used last go after all others.
 
 In each order the deepest blocks of a chain go first, for a block is of no use without those before it: in "row" and
 "blend" a block goes at the latest with the first of those before it. These two look at every idle block, and so choose
@@ -51,8 +51,6 @@ class Eviction:
         chosen = self._chosen[:, turns[self._chosen[0]] == self._chosen[1]]
         if chosen.shape[1] < count:
             idle = self._cache.idle_blocks.listed()
-            if self.order == "blend":
-                idle = idle[: max(count, len(idle) // 2)]
             blocks = self._by_row(idle)[: max(count, len(idle) // 16)]
             chosen = np.stack((blocks, turns[blocks]))
         self._chosen = chosen[:, count:]
@@ -95,8 +93,9 @@ class Eviction:
         first, last = idle * stride // chunk, ((idle + 1) * stride - 1) // chunk
         np.maximum.at(age, first, np.arange(len(idle)))  # when the last of its blocks was used
         np.maximum.at(age, last, np.arange(len(idle)))
+        late = age >= len(idle) - len(idle) // 4 if self.order == "blend" else np.zeros(rows.count, np.bool_)
         rank = np.empty(rows.count, np.int64)
-        rank[np.lexsort((age, number, number == 0, kept))] = np.arange(rows.count)
+        rank[np.lexsort((age, number, late, number == 0, kept))] = np.arange(rows.count)
         best: Ids = rank[first]
         for further in range(1, int((last - first).max()) + 1):
             best = np.minimum(best, rank[np.minimum(first + further, last)])

@@ -72,6 +72,7 @@ class IdleBlocks:
 
     def rename(self, sources: Ids, targets: Ids) -> None:
         """Blocks have moved: ``targets`` stand where ``sources`` did."""
+        self._drop_skipped()  # a target may stand where it was once idle
         self.turns[targets], self.turns[sources] = self.turns[sources], 0
         names = np.arange(len(self.turns))
         names[sources] = targets

@@ -47,9 +47,14 @@ def test_the_chain_in_one_step_is_the_chain_step_by_step():
     total = 5  # 5 ^ (5 >> 32)
     for index in range(200):
         row = tokens[index * SIZE : (index + 1) * SIZE].tolist()
-        alone = sum(token * number for token, number in zip(row, multipliers(SIZE).tolist(), strict=True))
+        alone = 1 + sum(token * number for token, number in zip(row, multipliers(SIZE).tolist(), strict=True))
         total = (total + weights(256).tolist()[index] * alone) & mask
         assert keys[index] == total ^ (total >> 32)
+
+
+def test_blocks_of_padding_have_keys_of_their_own():
+    keys = chain_keys(np.zeros(8 * SIZE, np.int32), SIZE, root_key(0)).tolist()
+    assert len({root_key(0), *keys}) == 9
 
 
 def test_two_blocks_in_the_order_of_thue_and_morse_have_other_keys_than_the_other_way_round():
