@@ -59,6 +59,39 @@ def test_a_straddling_block_comes_available_with_its_second_row():
     pool.check()
 
 
+@pytest.mark.parametrize("stride", [1, 4, 16])
+def test_case_5_rows_that_are_there_already_are_used_first(stride):
+    """rmm#1957: of 1,024 rows 256 are committed and free again; what needs them all asks for the other 768."""
+    pool = pool_of(2048 * 16 // stride, stride, max_rows=1024)
+    pool.free(pool.allocate(256 * 16 // stride))
+    assert len(pool.choose(1024 * 16 // stride).rows) == 768
+    assert len(pool.allocate(1024 * 16 // stride)) == 1024 * 16 // stride
+    assert pool.committed.count == 1024
+    pool.check()
+
+
+def test_case_5_what_was_freed_between_others_is_taken_again():
+    """rmm#1664: 8 rows: A takes 1 + 4 and frees the 4, B takes 1, A asks for 1 + 4 once more."""
+    pool = pool_of(16, 16, max_rows=8)
+    kept, four = pool.allocate(1), pool.allocate(4)
+    pool.free(four)
+    other = pool.allocate(1)
+    more = pool.allocate(1) + pool.allocate(4)
+    assert len({*kept, *other, *more}) == 7
+    pool.check()
+
+
+@pytest.mark.parametrize("stride", [3, 4, 16])
+def test_case_7_an_empty_row_that_stays_committed_never_stands_in_the_way(stride):
+    """cupy#7678: a limit of 2 rows; a block is taken and freed, its row stays; then all of both rows is asked."""
+    pool = pool_of(64, stride, max_rows=2)
+    most = pool.largest_grantable()
+    pool.free(pool.allocate(1))
+    assert (pool.largest_grantable(), most) == (most, 2 * 16 // stride)
+    assert len(pool.allocate(most)) == most
+    pool.check()
+
+
 def test_case_8_not_now_is_an_answer_and_the_next_smaller_request_works():
     pool = pool_of(16, max_rows=2)
     assert not pool.can_allocate(9)
