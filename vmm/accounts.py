@@ -68,6 +68,11 @@ class Accounts:
         """Chunks in use that are on their way back."""
         return sum((account.retiring for account in self.named), self.unnamed.retiring)
 
+    @property
+    def settled(self) -> int:
+        """Chunks that are in use and will stay so."""
+        return self.out - self.retiring
+
     def room(self, account: Account, *, settled: bool = False) -> int:
         """How many more chunks ``account`` may take now, or (``settled``) once what retires is back. Never negative."""
         left = self.shared_room(account, settled=settled)
