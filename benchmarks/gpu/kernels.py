@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import contiguous, first_look, moves, prefill, wrappers
+from . import contiguous, first_look, moves, prefill, translation, wrappers
 from .bench import Bench
 
-_FAMILIES = (first_look, wrappers, contiguous, moves, prefill)
+_FAMILIES = (first_look, wrappers, contiguous, moves, prefill, translation)
 
 
 def names() -> list[str]:

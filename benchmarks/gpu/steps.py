@@ -23,7 +23,9 @@ STEPS: dict[str, Step] = {
     "copy": Step(copy_speed, 2, 40, "copy bandwidth on memory of our own range"),
     "programs": Step(programs, 42, programs.TIMEOUT_S + 15, "examples, demo, settle, conformance and device tests"),
     "decode": Step(decode, 32, 40, "decode: every case checked and timed"),
-    "kernels": Step(kernels, 11, 40, "attention as paged calls it, contiguous decode, append, gather, copies, prefill"),
+    "kernels": Step(
+        kernels, 11, 40, "attention as paged calls it, contiguous decode, moves, prefill, address translation"
+    ),
     "costs": Step(costs, 2, 40, "driver calls, and the costs for a replay"),
     "rivals": Step(rivals, 10, 40, "torch and FlashInfer on the same shapes"),
 }

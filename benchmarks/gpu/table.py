@@ -49,6 +49,13 @@ def _goals(record: Record, best: float | None, console: Console) -> None:
         console.print(text, markup=False, highlight=False, style=None if outcome.reached else "bold")
 
 
+def _other_rate(row: dict[str, Any]) -> str:
+    """What stands in place of bytes a second where the memory's speed is not what is asked."""
+    if "ns_a_load" in row:
+        return f"{row['ns_a_load']:,.0f} ns a load"
+    return f"{row['flops'] / row['us'] / 1e6:,.0f} TFLOP/s"
+
+
 def row_of(item: str, row: dict[str, Any], best: float | None) -> tuple[str, ...]:
     """The cells of one timed item."""
     if "us" not in row:
@@ -59,7 +66,7 @@ def row_of(item: str, row: dict[str, Any], best: float | None) -> tuple[str, ...
         item,
         f"{row['kv_bytes'] / 1e6:,.0f} MB" if "kv_bytes" in row else "",
         f"{row['us']:,.1f}",
-        f"{rate / 1e9:,.0f}" if rate else f"{row['flops'] / row['us'] / 1e6:,.0f} TFLOP/s",
+        f"{rate / 1e9:,.0f}" if rate else _other_rate(row),
         f"{rate / best:.0%}" if rate and best else "",
         f"{max(errors) / row['allowed']:.2f}" if errors else "",
         _STATE[row.get("ok")],

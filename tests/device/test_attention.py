@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import paged
-import vmm
 from kernels_cu import Scoring, reference_append, reference_attention
 from paged import attention, span_attention
 
@@ -15,17 +14,6 @@ LENGTHS, NEW = (1, 17, 333, 2000), (1, 5, 333, 100)
 HEADS, D = 8, 128
 BOUND = 5 * 1.6e-2
 """Of bfloat16 for values of up to 5."""
-
-
-@pytest.fixture
-def gpu():
-    pytest.importorskip("cupy", reason="needs CuPy: python -m pip install 'pagewalk[cuda13]'")
-    try:
-        device = vmm.Device(0, driver="cuda")
-    except vmm.DriverMissingError as error:
-        pytest.skip(f"needs a GPU and its driver: {error}")
-    with device:
-        yield device
 
 
 def _drawn(rows):
@@ -53,9 +41,7 @@ def _fill(pool, drawn, side, **scales):
     return sequences
 
 
-def test_prefill_by_either_kernel_and_with_options(gpu):
-    import cupy
-
+def test_prefill_by_either_kernel_and_with_options(gpu, cupy):
     drawn, query = _drawn(sum(NEW))
     with paged.KVPool(gpu, paged.KVLayout(paged.KVSpec(2, 2, D, "bfloat16")), blocks=256) as pool:
         side = cupy.empty(0, np.float32)
@@ -73,9 +59,7 @@ def test_prefill_by_either_kernel_and_with_options(gpu):
 
 
 @pytest.mark.parametrize("dtype", ["e4m3", "int8"])
-def test_a_narrow_pool(gpu, dtype):
-    import cupy
-
+def test_a_narrow_pool(gpu, cupy, dtype):
     drawn, query = _drawn(len(LENGTHS))
     scale = np.full(1, 0.03, np.float32)
     scales = {"key_scale": cupy.asarray(scale), "value_scale": cupy.asarray(scale)}
@@ -92,9 +76,7 @@ def test_a_narrow_pool(gpu, dtype):
 
 
 @pytest.mark.parametrize("order", ["layer", "token"])
-def test_spans(gpu, order):
-    import cupy
-
+def test_spans(gpu, cupy, order):
     drawn, query = _drawn(len(LENGTHS))
     with paged.ContiguousKV(gpu, paged.KVSpec(2, 2, D, "bfloat16"), 2048, len(LENGTHS), order=order) as kv:
         spans = [kv.open() for _ in LENGTHS]

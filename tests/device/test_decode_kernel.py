@@ -7,24 +7,13 @@ import numpy as np
 import pytest
 
 import paged
-import vmm
 from kernels_cu import net, reference
 from paged import attention
 
 LENGTHS = (1, 17, 333, 2000)
 
 
-@pytest.fixture
-def gpu():
-    pytest.importorskip("cupy", reason="needs CuPy: python -m pip install 'pagewalk[cuda13]'")
-    try:
-        device = vmm.Device(0, driver="cuda")
-    except vmm.DriverMissingError as error:
-        pytest.skip(f"needs a GPU and its driver: {error}")
-    with device:
-        yield device
-
-
+@pytest.mark.usefixtures("cupy")
 @pytest.mark.parametrize("order", ["block", "layer"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_either_kernel_agrees_with_float64(gpu, dtype, order):
@@ -48,9 +37,7 @@ def test_either_kernel_agrees_with_float64(gpu, dtype, order):
 
 
 @pytest.mark.parametrize("kernel", net.KERNELS)
-def test_the_net_holds(gpu, kernel):
-    import cupy
-
+def test_the_net_holds(gpu, cupy, kernel):
     layout = paged.KVLayout(paged.KVSpec(1, 8, 128, "bfloat16"))
     with paged.KVPool(gpu, layout, blocks=16) as pool:
         case = net.SmallCase(pool.kv(0), "bfloat16", 4, cupy.asarray, gpu.synchronize)

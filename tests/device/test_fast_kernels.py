@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from kernels_cu import Blocks, KernelFault, Rotary, launch, plan_decode, reference, reference_append, reference_blocks
+from kernels_cu import Blocks, Rotary, launch, plan_decode, reference, reference_append, reference_blocks
 from kernels_cu.rotary import rotary_table
 
-CASES = Path(__file__).parents[1] / "host" / "kernels_cu" / "cases.py"
 LENGTHS = (1, 15, 16, 17, 0, 63, 64, 65, 2011, 500)
 OPTIONS = [
     {},
@@ -24,41 +20,6 @@ OPTIONS = [
     {"sinks": True},
     {"alibi": True, "sinks": True, "soft_cap": 20.0, "window": 100},
 ]
-
-
-@pytest.fixture(scope="module")
-def cupy():
-    found = pytest.importorskip("cupy", reason="needs CuPy: python -m pip install 'pagewalk[cuda13]'")
-    if not found.is_available():
-        pytest.skip("needs a GPU and its driver")
-    return found
-
-
-@pytest.fixture(scope="module")
-def cases():
-    spec = importlib.util.spec_from_file_location("kernel_cases", CASES)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-class GpuTarget:
-    """The smallest target on CuPy's current device: its stream keeps the order, the tests keep the arrays."""
-
-    def __init__(self, cupy):
-        self.arch = f"sm_{cupy.cuda.Device().compute_capability}"
-
-    def submit(self, stream, call, keepalive):  # noqa: ARG002
-        call()
-
-    def fault(self, address, write):
-        return KernelFault(address, write)
-
-
-@pytest.fixture
-def target(cupy):
-    return GpuTarget(cupy)
 
 
 @pytest.fixture

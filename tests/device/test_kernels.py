@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kernels_cu import HostTarget, KernelFault, PagedKV, launch, loader, reference
+from kernels_cu import HostTarget, PagedKV, launch, loader, reference
 from kernels_cu.catalogue import built_for
 from kernels_cu.constants import constants_of
 from kernels_cu.cubin import kernel_parameters
@@ -18,44 +15,8 @@ from kernels_cu.cupy_kernel import _driver_parameters
 from kernels_cu.nvrtc import compile_cubin
 from kernels_cu.report import KERNELS, resources
 
-CASES = Path(__file__).parents[1] / "host" / "kernels_cu" / "cases.py"
 DTYPES = ("float32", "float16", "bfloat16")
 LAYOUTS = ("hnd", "nhd", "vllm")
-
-
-@pytest.fixture(scope="module")
-def cupy():
-    found = pytest.importorskip("cupy", reason="needs CuPy: python -m pip install 'pagewalk[cuda13]'")
-    if not found.is_available():
-        pytest.skip("needs a GPU and its driver")
-    return found
-
-
-@pytest.fixture(scope="module")
-def cases():
-    spec = importlib.util.spec_from_file_location("kernel_cases", CASES)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-class GpuTarget:
-    """The smallest target on CuPy's current device: its stream keeps the order, the tests keep the arrays."""
-
-    def __init__(self, cupy):
-        self.arch = f"sm_{cupy.cuda.Device().compute_capability}"
-
-    def submit(self, stream, call, keepalive):  # noqa: ARG002
-        call()
-
-    def fault(self, address, write):
-        return KernelFault(address, write)
-
-
-@pytest.fixture
-def target(cupy):
-    return GpuTarget(cupy)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

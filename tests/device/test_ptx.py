@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernels_cu import HostTarget, KernelFault
+from kernels_cu import HostTarget
 from kernels_cu.checked_launch import launch_checked
 
 PTX = Path(__file__).parents[1] / "host" / "kernels_cu" / "ptx.cu"
@@ -20,27 +20,6 @@ CLOSE = {"EXP2": 4e-7, "LOG2": 4e-7, "RECIPROCAL": 2e-7}
 FLOATS = ("TO_HALF", "TO_BFLOAT16", "HALF2", "BFLOAT162", "TO_INT8", "TO_E4M3")
 MATRICES = [kind for kind in KINDS if kind.startswith(("LDMATRIX", "MOVMATRIX", "MMA"))]
 OTHERS = ("HALF_TO_FLOAT", "PERMUTE", "FROM_E4M3", "COPY", "VOTES", "RING", "LOAD_ONCE")
-
-
-@pytest.fixture(scope="module")
-def cupy():
-    found = pytest.importorskip("cupy", reason="needs CuPy: python -m pip install 'pagewalk[cuda13]'")
-    if not found.is_available():
-        pytest.skip("needs a GPU and its driver")
-    return found
-
-
-class GpuTarget:
-    """The smallest target on CuPy's current device."""
-
-    def __init__(self, cupy):
-        self.arch = f"sm_{cupy.cuda.Device().compute_capability}"
-
-    def submit(self, stream, call, keepalive):  # noqa: ARG002
-        call()
-
-    def fault(self, address, write):
-        return KernelFault(address, write)
 
 
 def run(target, array, address, kind, words):
@@ -78,11 +57,11 @@ def words_for(kind, rng):
 
 
 @pytest.mark.parametrize("kind", [*CLOSE, *FLOATS, *MATRICES, *OTHERS])
-def test_the_cpu_gives_what_the_gpu_gives(cupy, kind):
+def test_the_cpu_gives_what_the_gpu_gives(cupy, target, kind):
     rng = np.random.default_rng(KINDS.index(kind))
     for _ in range(10):
         words = words_for(kind, rng)
-        wanted = run(GpuTarget(cupy), cupy.asarray, lambda array: array.data.ptr, kind, words)
+        wanted = run(target, cupy.asarray, lambda array: array.data.ptr, kind, words)
         found = run(HostTarget(), np.array, lambda array: array.ctypes.data, kind, words)
         if kind in CLOSE:
             one, other = (bits[:, 0].copy().view(np.float32).astype(np.float64) for bits in (wanted, found))

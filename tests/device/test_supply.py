@@ -1,18 +1,6 @@
 """Prefetched chunks on a GPU: made in a thread without a context, mapped by another, and all of them given back."""
 
-import pytest
-
 import vmm
-
-
-@pytest.fixture
-def gpu():
-    try:
-        device = vmm.Device(0, driver="cuda")
-    except vmm.DriverMissingError as error:
-        pytest.skip(f"needs a GPU and its driver: {error}")
-    with device:
-        yield device
 
 
 def test_prefetched_chunks_are_the_gpus_memory(gpu):

@@ -53,6 +53,7 @@ def test_a_dry_run_checks_one_item_of_each_kind(tmp_path):
             "append 256 tokens",
             "gather 65536 tokens",
             "copy blocks",
+            "translation over 256 MiB, shuffled",
         ],
         "costs": ["driver calls"],
     }
