@@ -154,9 +154,11 @@ def test_a_pool_that_sleeps_spares_nothing_and_its_floor_lets_it_wake(supply, ma
         residency = vmm.Residency(supply.device)
         residency.add(one.range, "kv")
         held = one.sequence()
-        held.append(8 * BLOCK)
+        held.append(6 * BLOCK)
         for block in held.table:
             one.view(block, 0)[...] = block + 1
+        served(one, prompt(1, 2))
+        assert one.spare(cached=True) == 1
         residency.sleep("kv", backup=True)
         assert (one.spare(cached=True), a.in_use, two.blocks_free) == (0, 0, 8)
         two.allocate(8)
