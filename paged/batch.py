@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vmm import ClosedError, StateError
+from vmm.uninterrupted import uninterrupted
 
 from .batched_table import Numbers
 from .block_copies import copy_blocks
@@ -87,6 +88,7 @@ class Batch:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
+    @uninterrupted
     def add(self, sequence: Sequence) -> int:
         """Put a sequence at the end and return its place.
 
@@ -103,6 +105,7 @@ class Batch:
         self.moved.add(place)
         return place
 
+    @uninterrupted
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, freed or not; the last takes its place. Raises StateError for one that is not in it."""
         if sequence not in self._places:
@@ -117,6 +120,7 @@ class Batch:
         self._new.discard(sequence)
         self.moved.discard(len(self._sequences))
 
+    @uninterrupted
     def append(self, ids: Tokens | None = None, *, stream: int = 0) -> Slots:
         """Make room for one more token of each sequence and return the slots, int64 [B].
 

@@ -29,6 +29,7 @@ from vmm import (
 )
 from vmm.finishing import Finishing
 from vmm.one_thread import one_thread
+from vmm.uninterrupted import handed_over, uninterrupted, whole
 
 from .invariants import must
 from .layout import K, check_place
@@ -84,6 +85,7 @@ class ContiguousKV:
     below the smallest growth.
     """
 
+    @whole
     def __init__(
         self,
         device: Device,
@@ -201,6 +203,7 @@ class ContiguousKV:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
+    @handed_over(lambda self, span: self.retire(span))
     @one_thread
     def open(self) -> Span:
         """Take the lowest free span. Raises OutOfMemoryError when all are open."""
@@ -246,6 +249,7 @@ class ContiguousKV:
         """Unmap what retires and no work uses any more; with ``wait``, wait for all. The bytes given back."""
         return self.range.collect(wait=wait)
 
+    @uninterrupted
     def close(self) -> None:
         """Unmap everything and free the addresses; every span ends. Closing twice does nothing."""
         with Finishing() as rest:

@@ -14,6 +14,7 @@ import numpy as np
 from kernels_cu import launch
 from vmm import ClosedError, GrowableRange, RangeError, StateError, round_up
 from vmm.finishing import Finishing
+from vmm.uninterrupted import uninterrupted, whole
 
 from .batch import Batch
 from .batched_table import Numbers
@@ -35,6 +36,7 @@ class DeviceTables:
     for a batch that has tables on a device already.
     """
 
+    @whole
     def __init__(self, batch: Batch, max_sequences: int, max_blocks: int) -> None:
         if min(max_sequences, max_blocks) < 1:
             raise RangeError(f"{max_sequences} sequences of {max_blocks} blocks is no table; give 1 or more of each")
@@ -87,6 +89,7 @@ class DeviceTables:
         if not (self._current and self._changes.none and not self.batch.moved and self._lengths_are_known()):
             raise StateError("the batch has changed since its tables were updated; call update() once before each step")
 
+    @uninterrupted
     def update(self, *, stream: int = 0) -> int:
         """Bring the tables up to the batch of now, in the order of ``stream``; how many entries have changed.
 
@@ -105,6 +108,7 @@ class DeviceTables:
         self._lengths, self._current = self.batch.lengths, True
         return len(patches)
 
+    @uninterrupted
     def close(self) -> None:
         """Give the memory back, when the device's work is done. Closing twice does nothing."""
         if self._range.closed:

@@ -24,6 +24,7 @@ from vmm import (
 )
 from vmm.finishing import Finishing
 from vmm.one_thread import Turn, one_thread
+from vmm.uninterrupted import handed_over, uninterrupted, whole
 
 from .batched_table import BatchedTable
 from .block_copies import copy_blocks
@@ -56,6 +57,7 @@ class KVPool:
     are not to be had.
     """
 
+    @whole
     def __init__(
         self,
         device: Device,
@@ -175,6 +177,7 @@ class KVPool:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
+    @uninterrupted
     def sequence(self, prompt: Ids[int] | Tokens | None = None, *, salt: int = 0) -> Sequence:
         """A new sequence: without tokens, or with the prefix of ``prompt`` (token ids) that the prefix cache knows.
 
@@ -207,6 +210,7 @@ class KVPool:
         """Strike a freed sequence off the list; ``Sequence.free`` does it."""
         del self._sequences[sequence.row]
 
+    @handed_over(lambda self, blocks: self.free(blocks))
     @one_thread
     def allocate(self, blocks: int) -> list[int]:
         """Take ``blocks`` blocks and return their ids, committing the rows that they need in one step.
@@ -354,6 +358,7 @@ class KVPool:
             return Compacted(0, 0, 0, 0)
         return compact(self, self.block_pool.used if most is None else most, stream, after)
 
+    @uninterrupted
     def close(self) -> None:
         """Unmap everything and free the addresses; every sequence ends. Closing twice does nothing."""
         with Finishing() as rest:

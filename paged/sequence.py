@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmm import After, ClosedError, RangeError, StateError, handles_of
 from vmm.finishing import Finishing
+from vmm.uninterrupted import uninterrupted
 
 from .block_table import Slots, slots_of
 from .chain_hash import Tokens
@@ -81,6 +82,7 @@ class Sequence:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
+    @uninterrupted
     def append(self, tokens: int | Ids[int] | Tokens, *, stream: int = 0) -> Slots:
         """Make room for more tokens, by their number or their ids, and return their slots, int64 [tokens].
 
@@ -106,6 +108,7 @@ class Sequence:
         self.pool.tokens += tokens
         return slots_of(self._table.blocks[self.row], start, start + tokens, self.pool.layout.block_size)
 
+    @uninterrupted
     def fork(self) -> Sequence:
         """A second sequence with the same tokens: it shares every block, the partly filled one too."""
         self._check_open()
@@ -125,6 +128,7 @@ class Sequence:
             self.pool.forget_lost()
             self.pool.prefix.publish(self._known, self.table, self.length)
 
+    @uninterrupted
     def drop_before(self, token: int, *, after: After = None) -> int:
         """Give up the whole blocks before ``token``, which no layer of the pool will look at again; how many.
 
@@ -151,6 +155,7 @@ class Sequence:
             self.pool.tokens -= gone
         return len(leaving)
 
+    @uninterrupted
     def free(self, *, after: After = None) -> None:
         """Give up every block; those that nobody else holds go back to the pool. Freeing twice does nothing.
 

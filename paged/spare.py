@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vmm.finishing import Finishing
+from vmm.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from .pool import KVPool
@@ -23,6 +24,7 @@ def spare_chunks(pool: KVPool, *, cached: bool) -> int:
         return len(_spare_rows(pool, cached=cached)) * pool.layout.planes if mine else 0
 
 
+@uninterrupted
 def give_up_chunks(pool: KVPool, chunks: int, *, cached: bool) -> int:
     """What ``KVPool.give_up`` does."""
     with pool.busy.borrowed() as mine:

@@ -13,6 +13,7 @@ from .driver import Access
 from .errors import AlignmentError, ClosedError, RangeError, StateError
 from .physical import PhysicalMemory
 from .sizes import Size, format_size, parse_size, round_up
+from .uninterrupted import uninterrupted, whole
 
 
 class Mapping:
@@ -54,6 +55,7 @@ class AddressRange:
     behind them. Raises OutOfMemoryError when no such span of addresses is free.
     """
 
+    @whole
     def __init__(self, device: Device, size: Size, alignment: int = 0) -> None:
         self.device = device
         self.size = round_up(parse_size(size), device.granularity)
@@ -85,6 +87,7 @@ class AddressRange:
         """The mappings in the order of their addresses."""
         return [mapping for _offset, mapping in sorted(self._mappings.copy().items())]
 
+    @uninterrupted
     def map(self, offset: Size, memory: PhysicalMemory, *, most: Access = Access.READWRITE) -> Mapping:
         """Map all of ``memory`` at ``base + offset``; no device may touch it until ``set_access``.
 
@@ -100,6 +103,7 @@ class AddressRange:
         mapping = self._mappings[offset] = Mapping(self, offset, memory, most)
         return mapping
 
+    @uninterrupted
     def restore(self, mapping: Mapping) -> None:
         """Map the memory of a mapping that was unmapped, bytes and all, where it was, with the access that it had.
 
@@ -112,6 +116,7 @@ class AddressRange:
             self.set_access([mapping], mapping.access)
             undo.pop_all()
 
+    @uninterrupted
     def unmap_all(self) -> None:
         """Unmap every mapping, each contiguous run in one call. All or nothing, but for memory that was closed."""
         with contextlib.ExitStack() as undo:
@@ -127,6 +132,7 @@ class AddressRange:
             if not mapping.memory.closed:  # else the unmap was the end of it
                 self.restore(mapping)
 
+    @uninterrupted
     def unmap(self, mappings: Sequence[Mapping]) -> None:
         """Unmap adjacent mappings, given in the order of their addresses, in one call. Does not wait for work.
 
@@ -139,6 +145,7 @@ class AddressRange:
             for mapping in mappings:
                 del self._mappings[mapping.offset]
 
+    @uninterrupted
     def set_access(self, mappings: Sequence[Mapping], access: str | Access, *, peers: bool = True) -> None:
         """Set what this device may do with adjacent mappings, given in the order of their addresses, in one call.
 
@@ -158,6 +165,7 @@ class AddressRange:
             for mapping in mappings:
                 mapping.access = access
 
+    @uninterrupted
     def grant(self, device: int, access: Access) -> None:
         """Set what another device, by its ordinal, may do with all that is mapped and all that will be.
 
@@ -189,6 +197,7 @@ class AddressRange:
             if index and mapping.offset != mappings[index - 1].stop:
                 raise StateError(f"{mapping!r} does not follow {mappings[index - 1]!r}; take one run at a time")
 
+    @uninterrupted
     def close(self) -> None:
         """Unmap what is mapped and free the reservation. Closing twice does nothing."""
         if self._finalizer.alive:

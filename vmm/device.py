@@ -17,6 +17,7 @@ from .fence import After, Fence
 from .finishing import Finishing
 from .retirement import Retirement
 from .sizes import format_size
+from .uninterrupted import uninterrupted, whole
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -49,6 +50,7 @@ class Device:
     RangeError for an ordinal that no device has.
     """
 
+    @whole
     def __init__(self, ordinal: int = 0, *, driver: Any = None, recorder: Recorder | None = None) -> None:
         found = open_driver(driver)
         self.driver = Driver(recorder.wrap(found.api), found.name) if recorder else found
@@ -129,6 +131,7 @@ class Device:
         """An event that completes with all work queued so far; this device's context is current. See ``Fence``."""
         return self.driver.event_record_all(self._context)
 
+    @uninterrupted
     def synchronize(self) -> None:
         """Wait for all work of this device, and unmap the memory that it was the last to use.
 
@@ -158,6 +161,7 @@ class Device:
                 raise
             return True
 
+    @uninterrupted
     def submit(self, stream: int, call: Callable[[], None], keepalive: object) -> None:
         """Run ``call``, which queues work on ``stream``, and keep ``keepalive`` until that work has completed.
 
@@ -186,6 +190,7 @@ class Device:
         known = f"{'write' if write else 'read'} of {address:#x}: {explain(address)}"
         return error_of("cuLaunchKernel", ILLEGAL_ADDRESS, (), f"{name}: {known}" if name else known)
 
+    @uninterrupted
     def close(self) -> None:
         """Wait for all work and release the primary context. Closing twice does nothing."""
         if self._finalizer.alive:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .driver import EventHandle, StreamHandle
 from .errors import DriverMissingError
 from .finishing import Finishing
+from .uninterrupted import uninterrupted, whole
 
 if TYPE_CHECKING:
     from .device import Device
@@ -34,6 +35,7 @@ class Fence:
 
     __slots__ = ("_closed", "_device", "_foreign", "_guard", "_own", "_turn", "_users")
 
+    @whole
     def __init__(self, device: Device, after: After = None) -> None:
         self._device = device
         self._guard = threading.RLock()  # never held while anybody waits
@@ -82,6 +84,7 @@ class Fence:
                 with self._device.fault_told(once=True):
                     self._device.driver.event_synchronize(event)
 
+    @uninterrupted
     def close(self) -> None:
         """Destroy the events that the fence made; who waits for them meanwhile does it. Closing twice does nothing."""
         if self._device.idle:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,18 +58,18 @@ class Givers:
         self._known[number], self._of[number] = giver, account
         weakref.finalize(giver, self._of.pop, number, None).atexit = False
 
-    def spare(self, account: Account, asker: Giver | None = None) -> int:
-        """Chunks that the givers of one account, without ``asker``, could give up, floor or not."""
-        return sum(giver.spare(cached=True) for giver in self._givers(account, asker))
+    def spare(self, account: Account, askers: Sequence[Giver] = ()) -> int:
+        """Chunks that the givers of one account, without ``askers``, could give up, floor or not."""
+        return sum(giver.spare(cached=True) for giver in self._givers(account, askers))
 
-    def obtainable(self, account: Account, asker: Giver | None) -> int:
-        """What ``account`` could take once what retires is back and everybody but ``asker`` has given what it can."""
+    def obtainable(self, account: Account, askers: Sequence[Giver]) -> int:
+        """What ``account`` could take once what retires is back and everybody but ``askers`` has given what it can."""
         room = self._accounts.shared_room(account, settled=True)
         if room == account.ceiling == UNBOUNDED:
             return UNBOUNDED
-        own = self.spare(account, asker)
+        own = self.spare(account, askers)
         if room != UNBOUNDED:
-            room += own + sum(self._others(account, asker).values())
+            room += own + sum(self._others(account, askers).values())
         return max(0, min(room, account.ceiling - account.held(settled=True) + own))
 
     def lack(self, account: Account, count: int) -> Lack:
@@ -84,7 +84,7 @@ class Givers:
 
     def ask(self, account: Account, lack: Lack) -> bool:
         """Have others give up what ``account`` lacks; whether anything came. Nobody is asked if it cannot be enough."""
-        own, others = self.spare(account), self._others(account, None)
+        own, others = self.spare(account), self._others(account, ())
         if lack.total <= 0 or own < lack.own or own + sum(others.values()) < lack.total:
             return False
         given = self._have_given([account], lack.own, below_floor=True)
@@ -102,19 +102,19 @@ class Givers:
         given = 0
         for cached in (False, True):
             for account in sorted(accounts, key=lambda one: one.above, reverse=True):
-                for giver in self._givers(account, None):
+                for giver in self._givers(account, ()):
                     most = wanted - given if below_floor else min(wanted - given, account.above)
                     asked = min(most, giver.spare(cached=cached)) if most > 0 else 0
                     given += giver.give_up(asked, cached=cached) if asked else 0
         return given
 
-    def _others(self, account: Account, asker: Giver | None) -> dict[Account, int]:
+    def _others(self, account: Account, askers: Sequence[Giver]) -> dict[Account, int]:
         """What each other account could give up and others could then have."""
-        found = {other: min(other.above, self.spare(other, asker)) for other in self._accounts.all}
+        found = {other: min(other.above, self.spare(other, askers)) for other in self._accounts.all}
         return {other: spare for other, spare in found.items() if spare and other is not account}
 
-    def _givers(self, account: Account, asker: Giver | None) -> Iterator[Giver]:
+    def _givers(self, account: Account, askers: Sequence[Giver]) -> Iterator[Giver]:
         for number, owner in list(self._of.items()):
             giver = self._known.get(number)
-            if owner is account and giver is not None and giver is not asker:
+            if owner is account and giver is not None and not any(giver is asker for asker in askers):
                 yield giver

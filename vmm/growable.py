@@ -13,6 +13,7 @@ from .fence import After
 from .finishing import Finishing
 from .sizes import Size, format_size, parse_size
 from .supply import Supply
+from .uninterrupted import uninterrupted, whole
 
 
 class GrowableRange(ChunkedRange):
@@ -22,6 +23,7 @@ class GrowableRange(ChunkedRange):
     that the front reaches belong to it from then on, and go when it goes back.
     """
 
+    @whole
     def __init__(
         self,
         device: Device,
@@ -35,10 +37,12 @@ class GrowableRange(ChunkedRange):
         super().__init__(device, reserve, chunk=chunk, supply=supply, access=access, name=name)
         self.size = 0
 
+    @uninterrupted
     def grow(self, by: Size) -> None:
         """Make the front ``by`` bytes larger, committing the chunks it enters. See ``resize``."""
         self.resize(self.size + parse_size(by, name="grow by"))
 
+    @uninterrupted
     def shrink(self, by: Size, *, after: After = None) -> None:
         """Make the front ``by`` bytes smaller, decommitting the chunks it leaves. See ``resize``."""
         wanted = parse_size(by, name="shrink by")
@@ -46,6 +50,7 @@ class GrowableRange(ChunkedRange):
             raise RangeError(f"cannot shrink {self.name} by {wanted} bytes: its size is {self.size}")
         self._set_size(self.size - wanted, after)
 
+    @uninterrupted
     def resize(self, total: Size, *, after: After = None) -> None:
         """Set the front: the first ``size`` bytes are committed, in whole chunks, at addresses that never change.
 

@@ -16,6 +16,7 @@ from .one_thread import one_thread
 from .sizes import Size, format_size, parse_size, round_up
 from .spans import FreeSpans
 from .supply import Supply
+from .uninterrupted import handed_over, uninterrupted, whole
 from .views import Shape
 
 ALIGNMENT = 512
@@ -59,6 +60,7 @@ class Heap:
     Raises OutOfMemoryError when addresses, the supply's budget or the device are exhausted; nothing has changed then.
     """
 
+    @whole
     def __init__(
         self, device: Device, reserve: Size, *, chunk: Size | None = None, supply: Supply | None = None
     ) -> None:
@@ -95,6 +97,7 @@ class Heap:
         """Bytes in blocks, rounding included."""
         return self.reserved - self._spans.free
 
+    @handed_over(lambda self, block: self.release(block))
     @one_thread
     def allocate(self, size: Size) -> Block:
         """A block of at least ``size`` bytes, rounded up to 512, at an address that is a multiple of 512."""
@@ -136,6 +139,7 @@ class Heap:
         self._check_mine(block)
         return self.range.array(dtype, shape, block.offset, limit=block.offset + block.size)
 
+    @uninterrupted
     def close(self) -> None:
         """Give back everything, allocated blocks too. Closing twice does nothing."""
         with Finishing() as rest:

@@ -25,6 +25,7 @@ from .pins import Pin, Pins
 from .sizes import Size, format_size, parse_size, parse_span, round_up
 from .supply import Supply
 from .suspended import Suspended
+from .uninterrupted import Uninterrupted, whole
 from .views import Shape, Views, describe_array
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _numbers = itertools.count(1)
 class MemoryRange:
     """What every range is: addresses, the chunks mapped there, and who relies on them. Made as ``ChunkedRange``."""
 
+    @whole
     def __init__(
         self,
         device: Device,
@@ -228,11 +230,12 @@ class MemoryRange:
         """One change at a time, on an open range that is awake, or also on one that is ``asleep``."""
         if not self._busy.acquire(blocking=False):
             raise StateError(f"{self.name} is being changed by another thread; a range belongs to one thread at a time")
-        try:
-            self._check_open() if asleep else self.check_awake()
-            yield
-        finally:
-            self._busy.release()
+        with Uninterrupted():
+            try:
+                self._check_open() if asleep else self.check_awake()
+                yield
+            finally:
+                self._busy.release()
 
     def check_awake(self) -> None:
         """Raise ClosedError after ``close``, and StateError, naming the tag, while the range sleeps."""

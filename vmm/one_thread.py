@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from .errors import StateError
+from .uninterrupted import uninterrupted
 
 
 class _Lock(Protocol):
@@ -61,8 +62,12 @@ class Turn:
 def one_thread(
     change: Callable[Concatenate[Self, Arguments], Result],
 ) -> Callable[Concatenate[Self, Arguments], Result]:
-    """Guard a method by its object's ``busy``; it raises StateError while another thread is in one of them."""
+    """Guard a method by its object's ``busy``; it raises StateError while another thread is in one of them.
 
+    An interrupt is raised at its end.
+    """
+
+    @uninterrupted
     @functools.wraps(change)
     def guarded(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         if not self.busy.acquire(blocking=False):

@@ -9,6 +9,7 @@ from .device import Device
 from .errors import AlignmentError, ClosedError, OutOfMemoryError, StateError, VmmError
 from .finishing import Finishing
 from .sizes import Size, format_size, parse_size
+from .uninterrupted import handed_over, uninterrupted, whole
 
 _CLOSED = 0  # the driver never gives handle 0
 
@@ -25,6 +26,7 @@ class PhysicalMemory:
 
     __slots__ = ("_handle", "device", "exportable", "exported", "last_owner", "size")
 
+    @whole
     def __init__(self, device: Device, size: Size, *, exportable: bool = False) -> None:
         self._handle = _CLOSED
         self.device = device
@@ -37,6 +39,7 @@ class PhysicalMemory:
         self._handle = device.driver.create(device.ordinal, self.size, exportable=exportable)
 
     @classmethod
+    @handed_over(lambda _cls, made: made.close())
     def imported(cls, device: Device, size: int, descriptor: int) -> PhysicalMemory:
         """The memory that another process exported as a file descriptor, which stays the caller's to close.
 
@@ -48,6 +51,7 @@ class PhysicalMemory:
         return made
 
     @classmethod
+    @handed_over(lambda _cls, made: made.close())
     def retained(cls, device: Device, size: int, address: int) -> PhysicalMemory:
         """One more owner of the exportable memory that is mapped at ``address``: it lives until both are closed.
 
@@ -97,6 +101,7 @@ class PhysicalMemory:
         self.exported = True
         return self.device.driver.export_descriptor(self.handle)
 
+    @uninterrupted
     def close(self) -> None:
         """Release the handle. Closing twice does nothing."""
         handle, self._handle = self._handle, _CLOSED

@@ -11,6 +11,7 @@ import numpy as np
 from .device import Device
 from .errors import ClosedError, OutOfMemoryError, StateError
 from .sizes import Size, format_size, parse_size
+from .uninterrupted import uninterrupted, whole
 
 _CLOSED = 0  # the driver never gives address 0
 
@@ -24,6 +25,7 @@ class PinnedMemory:
 
     __slots__ = ("_address", "device", "size")
 
+    @whole
     def __init__(self, device: Device, size: Size) -> None:
         self._address = _CLOSED
         self.device, self.size = device, parse_size(size)
@@ -60,6 +62,7 @@ class PinnedMemory:
         span = (ctypes.c_byte * self.size).from_address(self.address)
         return np.ndarray(shape, dtype, memoryview(span), offset)
 
+    @uninterrupted
     def close(self) -> None:
         """Free it. Closing twice does nothing."""
         if self._address and not self.device.idle:

@@ -14,6 +14,7 @@ from .device import Device
 from .errors import StateError
 from .sizes import format_size
 from .suspended import Suspended
+from .uninterrupted import uninterrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Residency:
         """Whether the ranges of ``tag`` are asleep."""
         return any(range_.asleep for range_ in self._open(tag))
 
+    @uninterrupted
     def sleep(self, tag: str, *, backup: bool) -> Slept:
         """Wait for the device, copy the bytes to the host if ``backup``, and give all memory of ``tag`` to the driver.
 
@@ -102,6 +104,7 @@ class Residency:
         host = sum(range_.asleep.host_bytes for range_ in ranges if range_.asleep)
         return Slept(unmapped, self.device.memory_info().free - before, host)
 
+    @uninterrupted
     def wake(self, tag: str) -> None:
         """Bring all memory of ``tag`` back at the same addresses, with its access and, from a backup, its bytes.
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .errors import VmmError
 from .finishing import Finishing
+from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from .address_range import Mapping
@@ -106,6 +107,7 @@ class Retirement:
         with self.alone():
             self._entries.append(Leaving(owner, mappings, fence, older))
 
+    @uninterrupted
     def collect(self, owner: Owner | None = None, *, wait: bool = False) -> int:
         """Unmap what no work uses any more, of ``owner`` or of all; with ``wait``, wait until that is everything.
 
@@ -129,6 +131,7 @@ class Retirement:
             raise refused
         return freed
 
+    @uninterrupted
     def poll(self) -> None:
         """``collect`` on the way of an operation that is about something else. What is refused stays, for later."""
         try:
@@ -136,6 +139,7 @@ class Retirement:
         except VmmError as error:
             _log.warning("memory that retires could not be collected now: %s", error)
 
+    @uninterrupted
     def collect_oldest(self) -> int:
         """Wait for the oldest that holds memory and unmap it; the bytes given back, 0 when nothing is left to wait for.
 

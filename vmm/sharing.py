@@ -39,6 +39,7 @@ from .sharing_import import SharedRange, attach
 from .sharing_server import Server
 from .sharing_socket import BATCH, Channel, Kind, Offer, check_timeout, close_descriptors, pack_indices
 from .sizes import format_size
+from .uninterrupted import uninterrupted, whole
 
 __all__ = ["Exporter", "SharedRange", "attach"]
 
@@ -62,6 +63,7 @@ class Exporter:
     refuses the folder or the socket.
     """
 
+    @whole
     def __init__(
         self,
         memory: GrowableRange,
@@ -121,6 +123,7 @@ class Exporter:
             check_timeout(timeout)
         return self._server.wait(importers, timeout)
 
+    @uninterrupted
     def close(self) -> None:
         """Let nobody attach any more; who has attached keeps the memory. Closing twice does nothing."""
         if self._finalizer.detach() is not None:

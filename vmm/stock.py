@@ -18,6 +18,7 @@ from .givers import Givers
 from .physical import PhysicalMemory, close_each, create_each
 from .prefetch import Prefetch
 from .sizes import Size, format_size, parse_size
+from .uninterrupted import uninterrupted
 
 _all: weakref.WeakSet[Stock] = weakref.WeakSet()  # for a fork
 
@@ -56,6 +57,7 @@ class Stock:
         most = None if self.budget is None else self.budget // self.chunk_size
         self.prefetch = Prefetch(make, self.cached, self.out, self.lock, target, most)
 
+    @uninterrupted
     def take(self, account: Account, count: int) -> list[PhysicalMemory]:
         """Give ``count`` chunks to ``account``, or raise and change nothing."""
         if count < 0:
@@ -90,6 +92,7 @@ class Stock:
                 self.prefetch.resume() if created else self.prefetch.wake()
         return taken
 
+    @uninterrupted
     def give(self, account: Account, chunks: list[PhysicalMemory]) -> None:
         """Take chunks back from ``account``."""
         with self.lock:
@@ -109,6 +112,7 @@ class Stock:
                 self.prefetch.resume()
             close_each([*ours[room:], *(chunk for chunk in chunks if chunk.exported)])
 
+    @uninterrupted
     def trim(self) -> int:
         """Release every cached chunk and return the bytes that came free."""
         with self.lock:
@@ -161,7 +165,8 @@ class Stock:
             free = self.device.memory_info().free // self.chunk_size
             lack = self.givers.at_least(lack, count - len(self.cached) - free)
         self._awaited = max(self._awaited, count)
-        return self.givers.ask(account, lack)
+        before = self.accounts.settled
+        return self.givers.ask(account, lack) and self.accounts.settled < before  # a giver's word alone is no memory
 
     def _end_awaiting(self) -> None:
         """Keep no more than ever for takers that have got theirs."""

@@ -7,6 +7,7 @@ from .device import Device
 from .givers import Giver
 from .physical import PhysicalMemory
 from .stock import Stock
+from .uninterrupted import handed_over
 
 
 class Supply:
@@ -57,10 +58,11 @@ class Supply:
         """Whether the budget has room for ``count`` more chunks in use. The device itself may still be full."""
         return count <= self._stock.accounts.room(self._account, settled=True)
 
-    def obtainable(self, asker: Giver | None = None) -> int | None:
-        """Bytes available, and what others than ``asker`` could give up for them; None without a bound."""
-        return self._bytes(self._stock.givers.obtainable(self._account, asker))
+    def obtainable(self, *askers: Giver) -> int | None:
+        """Bytes available, and what others than ``askers`` could give up for them; None without a bound."""
+        return self._bytes(self._stock.givers.obtainable(self._account, askers))
 
+    @handed_over(lambda self, chunks: self.give(chunks))
     def take(self, count: int) -> list[PhysicalMemory]:
         """Give ``count`` chunks, cached ones first, or raise OutOfMemoryError and change nothing.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from .address_range import Mapping, adjacent
 from .driver import Access
 from .sizes import format_size
+from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from .chunk_map import ChunkMap
@@ -85,6 +86,7 @@ class ZeroWindow:
                 del self._zeros[chunk]
         return leaving
 
+    @uninterrupted
     def close(self) -> None:
         """Wait for the device, unmap the zeros and give their chunk back. Closing twice does nothing."""
         if not self._closed:

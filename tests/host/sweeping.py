@@ -9,6 +9,7 @@ the operation must have come to its end or changed nothing, and at most the very
 from __future__ import annotations
 
 import contextlib
+import signal
 import traceback
 from collections.abc import Callable
 from types import FunctionType
@@ -243,6 +244,64 @@ def sweep_case(case: Any, streams: str, code: int) -> list[str]:
             _finish(through, "", case.__name__)
             return calls
     raise SweepError("no end")
+
+
+def interrupt_case(case: Any, streams: str) -> int:
+    """Interrupt the operation after each of its calls in turn; how many they were.
+
+    It comes to its end, and the interrupt is raised then; or it has not begun. What a constructor made is closed again.
+    """
+    last = run_once(case, streams, 1 << 20, 1)
+    last.settle()
+    done = last.books()
+    _finish(last, "", case.__name__)
+    for at in range(1, 10_000):
+        world = World(streams, **case.options)
+        try:
+            world.loose = case.loose
+            operation = case(world)
+            before = world.books()
+            call, raised = _interrupt(world, operation, at)
+            where = f"{case.__name__}: interrupted after call {at}, {call}, {streams}"
+            _check_books(world, where)
+            world.settle()
+            if call and not raised:
+                raise SweepError(f"{where}: the interrupt was lost")
+            if world.books() not in (done, before):
+                raise SweepError(f"{where}: the operation ended with {world.books()} instead of {done}")
+            _finish(world, "", where)
+        except BaseException:
+            _end(world)
+            raise
+        if not call:
+            return at - 1
+    raise SweepError("no end")
+
+
+def _interrupt(world: World, operation: Any, at: int) -> tuple[str, bool]:
+    """Run an operation with an interrupt after one of its calls: after which, and whether that was raised."""
+    world.api.arm(at=at)
+    countdown = world.api._countdown
+
+    def guard(name: str, function: Any) -> Any:
+        def call(*args: Any, **names: Any) -> Any:
+            due = countdown.next(name)
+            result = function(*args, **names)
+            if due is not None:
+                signal.raise_signal(signal.SIGINT)
+            return result
+
+        return call
+
+    countdown.guard = guard
+    raised = False
+    try:
+        operation()
+    except KeyboardInterrupt as caught:
+        traceback.clear_frames(caught.__traceback__)
+        raised = True
+    world.api.disarm()
+    return countdown.failed, raised
 
 
 def _calls_of(case: Any, streams: str) -> list[str]:

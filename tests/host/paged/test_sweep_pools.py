@@ -388,6 +388,12 @@ def test_every_public_operation_is_swept(sweeping):
     assert sweeping.public_methods(*classes) - covered == set()
 
 
+@pytest.mark.parametrize("streams", ["eager", "deferred"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_call_may_be_interrupted(sweeping, name, streams):
+    sweeping.interrupt_case(CASES[name], streams)
+
+
 @pytest.mark.parametrize("code", [1, 2])
 @pytest.mark.parametrize("streams", ["eager", "deferred"])
 @pytest.mark.parametrize("name", CASES)

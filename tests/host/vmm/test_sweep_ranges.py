@@ -433,6 +433,12 @@ def test_an_undo_that_is_left_out_is_caught(sweeping, monkeypatch, mutation, ope
         sweeping.sweep_case(operation, "eager", 1)
 
 
+@pytest.mark.parametrize("streams", ["eager", "deferred"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_call_may_be_interrupted(sweeping, name, streams):
+    sweeping.interrupt_case(CASES[name], streams)
+
+
 @pytest.mark.parametrize("code", [1, 2])
 @pytest.mark.parametrize("streams", ["eager", "deferred"])
 @pytest.mark.parametrize("name", CASES)
