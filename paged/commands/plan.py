@@ -1,0 +1,135 @@
+"""python -m paged plan: what fits on a GPU, and which limit binds, before a server is started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ..atomic_file import check_writable, write_atomically
+from ..planner import make_plan, read_options, read_server_line
+from ..planner.chart import FORMATS, plot
+from ..planner.gpus import GPUS
+from ..planner.plan import Plan
+from ..planner.table import (
+    conclusion,
+    introduction,
+    layout_legend,
+    layout_table,
+    memory_table,
+    sequence_table,
+)
+
+STDOUT = "-"
+_PIPE_WIDTH = 132
+
+_EPILOG = """\b
+Examples:
+  python -m paged plan --model llama-3-8b --gpu A100-40GB -o plan.png
+  python -m paged plan --gpu H100-80GB -- vllm serve meta-llama/Llama-2-7b-hf --max-model-len 8192 --max-num-seqs 128
+  python -m paged plan --trace azure_conv_2023.csv --kv-cache-dtype fp8 -- python -m vllm.entrypoints.openai.api_server
+      --model path/to/config.json --gpu-memory-utilization 0.90
+"""
+
+
+def _option(flag: str, text: str, **settings: Any) -> Callable[[Any], Any]:
+    """An option whose text the planner reads: the same as in a pasted line."""
+    return click.option(flag, help=text, **{"metavar": "N", **settings})
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("line", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL | -- vllm serve ...]")
+@_option("--gpu", f"A name or a size. [H100-80GB] Known: {', '.join(GPUS)}.", metavar="NAME|SIZE")
+@_option("--model", "A preset, a Hugging Face name, or the path of a config.json. [llama-3-8b]", metavar="NAME|FILE")
+@_option("--trace", "Lengths of requests; by default the published quantiles of azure_conv 2023.", metavar="FILE")
+@_option("--gpu-memory-utilization", "Fraction of the GPU to use. [0.9]")
+@_option("--max-model-len", "Longest prompt and output together; auto is what fits. [the model's positions]")
+@_option("--max-num-seqs", "Most sequences that run at once. [vLLM's for such a GPU]")
+@_option("--max-num-batched-tokens", "Most tokens computed in one step. [vLLM's for such a GPU]")
+@_option("--block-size", "Tokens a KV block. [16]")
+@_option("--kv-cache-dtype", "Type of K and V: auto, float16, bfloat16, float32, fp8. [auto]", metavar="TYPE")
+@_option("--dtype", "Type that the model computes in. [auto]", metavar="TYPE")
+@_option(
+    "--quantization", "How weights are kept: fp8, awq, gptq, bitsandbytes, none. [as in config.json]", metavar="NAME"
+)
+@_option("--tensor-parallel-size", "GPUs that share each layer. [1]")
+@_option("--pipeline-parallel-size", "GPUs that layers are divided among. [1]")
+@click.option("--enforce-eager", is_flag=True, default=None, help="No CUDA graphs.")
+@_option("--kv-cache-memory-bytes", "The KV pool's bytes, whatever the utilization.")
+@_option("--num-gpu-blocks-override", "The KV pool's blocks, whatever the utilization.")
+@_option("--cpu-offload-gb", "GiB of weights that lie in host memory.")
+@_option("--chunk", "One physical allocation of a growing pool. [2 MiB]", metavar="SIZE")
+@_option("--order", "block: contiguous over all layers; layer: a plane a layer. [block]", metavar="NAME")
+@click.option("--json", "json_path", metavar="FILE", help="Write the plan as JSON; - is standard output.")
+@click.option("-o", "--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
+def plan(line: tuple[str, ...], trace: str | None, json_path: str | None, plot_path: str | None, **given: Any) -> None:
+    """Count a vLLM server's memory before it is started: what fits, and which limit binds.
+
+    Options are named as vLLM names them; a whole command line can be pasted after --. An option before -- takes the
+    place of the line's. The exit status is 1 if the server would not start.
+    """
+    _check_outputs(trace, json_path, plot_path)
+    found = _make(line, trace, {name: value for name, value in given.items() if value is not None})
+    if plot_path is not None:
+        plot(found, plot_path)
+    if json_path == STDOUT:
+        click.echo(found.json_text(), nl=False)
+    elif json_path is not None:
+        write_atomically(Path(json_path), lambda out: out.write(found.json_text().encode()))
+    _print(_console(json_path), found, plot_path)
+    if not found.verdict.starts:
+        raise click.exceptions.Exit(1)
+
+
+def _make(line: tuple[str, ...], trace: str | None, given: dict[str, str | bool]) -> Plan:
+    """The plan of the options, and of the line if one is pasted; what is given beside it goes before it."""
+    if not line:
+        return make_plan(read_options(given), trace)
+    if len(line) == 1 and not any(letter.isspace() for letter in line[0]):
+        if "model" in given:
+            raise ValueError(f"the model is named twice: {line[0]} and --model {given['model']}; leave one out")
+        return make_plan(read_options({"model": line[0], **given}), trace)
+    pasted = read_server_line(line)
+    if "model" not in pasted.options | given:
+        raise ValueError("the pasted line names no model; add one: --model NAME, or the path of a config.json")
+    changed = [
+        f"--{name.replace('_', '-')} {value} takes the place of the line's {pasted.options[name]}"
+        for name, value in given.items()
+        if pasted.options.get(name, value) != value
+    ]
+    return make_plan(read_options(pasted.options | given), trace, (*pasted.notes, *changed), pasted.ignored)
+
+
+def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | None) -> None:
+    """Find what cannot be written before anything runs."""
+    paths = [Path(path) for path in (json_path, plot_path) if path is not None and path != STDOUT]
+    for path in paths:
+        check_writable(path, *([Path(trace)] if trace is not None else []))
+    if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
+        raise ValueError(f"{paths[0]} is named for the JSON and for the picture; give each a file of its own")
+    if plot_path is not None and Path(plot_path).suffix[1:].lower() not in FORMATS:
+        raise ValueError(f"{plot_path}: a picture is written as {', '.join(FORMATS)}; end the name with one of them")
+
+
+def _console(json_path: str | None) -> Console:
+    """Where the text goes: standard output, unless the JSON goes there."""
+    stream = sys.stderr if json_path == STDOUT else sys.stdout
+    return Console(file=stream, highlight=False, markup=False, width=None if stream.isatty() else _PIPE_WIDTH)
+
+
+def _print(console: Console, found: Plan, plot_path: str | None) -> None:
+    for text in introduction(found):
+        console.print(text)
+    for table in (memory_table, sequence_table, layout_table):
+        console.print()
+        console.print(table(found))
+    console.print(layout_legend(found))
+    console.print()
+    for text in conclusion(found):
+        console.print(text)
+    if plot_path is not None:
+        console.print(f"The picture is in {plot_path}.")

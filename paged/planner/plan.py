@@ -1,0 +1,152 @@
+"""Plan: one server on one kind of GPU, from options to what fits and what binds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from .binding import LENGTH, POSITIONS, Verdict, running_verdict, starting_verdict
+from .layouts import LayoutCost, layout_costs
+from .lengths import Lengths, read_lengths
+from .memory import Setting, StageMemory, find_setting, stage_memories
+from .options import PlanOptions
+from .parts import Part, parts_of
+from .sequences import Concurrency, concurrencies
+
+SCHEMA = 1
+"""The version of the JSON form."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Everything that was found. ``memory`` is the stage whose GPU holds the fewest tokens; it bounds all of them.
+
+    ``longest`` is the longest sequence, and ``longest_by`` what says so. ``parts`` add up to the GPU's memory.
+    """
+
+    setting: Setting
+    stages: int
+    stage: int
+    memory: StageMemory
+    longest: int
+    longest_by: str
+    lengths: Lengths
+    parts: tuple[Part, ...]
+    sequences: tuple[Concurrency, ...]
+    layouts: tuple[LayoutCost, ...]
+    verdict: Verdict
+    notes: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: sizes in bytes, each part with its formula and whether it is an estimate."""
+        setting, model, pool = self.setting, self.setting.model, self.memory.pool
+        return {
+            "schema": SCHEMA,
+            "model": {
+                "name": model.spec.name,
+                "parameters": model.spec.parameters,
+                "positions": model.spec.max_positions,
+                "dtype": model.dtype,
+                "quantization": setting.quantization.name,
+                "kv_token_bytes": pool.token_bytes,
+                "kv": [str(use.group) for use in pool.uses],
+            },
+            "gpu": {"name": setting.gpu.name, "memory": setting.gpu.memory, "count": setting.gpus},
+            "options": dataclasses.asdict(setting.options),
+            "max_num_seqs": setting.max_num_seqs,
+            "max_num_batched_tokens": setting.max_num_batched_tokens,
+            "stage": {"number": self.stage, "of": self.stages, "layers": self.memory.stage.layers},
+            "parts": [dataclasses.asdict(part) for part in self.parts],
+            "activations": dataclasses.asdict(self.memory.activations),
+            "graphs": dataclasses.asdict(self.memory.graphs),
+            "kv_pool": {
+                "bytes": pool.budget,
+                "block_bytes": [use.block_bytes for use in pool.uses],
+                "blocks": pool.blocks,
+                "tokens": pool.tokens,
+                "longest_sequence": pool.longest(model.spec.max_positions),
+            },
+            "longest": {"tokens": self.longest, "by": self.longest_by},
+            "lengths": {
+                "from": self.lengths.name,
+                "requests": len(self.lengths.prompt),
+                "left_out": self.lengths.left_out,
+            },
+            "sequences": [dataclasses.asdict(row) for row in self.sequences],
+            "layouts": [dataclasses.asdict(row) | {"waste_share": row.waste_share} for row in self.layouts],
+            "verdict": dataclasses.asdict(self.verdict),
+            "notes": list(self.notes),
+            "ignored": list(self.ignored),
+        }
+
+    def json_text(self) -> str:
+        """``to_json`` as text that ends with a line feed."""
+        return json.dumps(self.to_json(), indent=2) + "\n"
+
+
+def make_plan(
+    options: PlanOptions, trace: str | None = None, notes: tuple[str, ...] = (), ignored: tuple[str, ...] = ()
+) -> Plan:
+    """Plan a server; lengths are those of ``trace``, or of azure_conv 2023 by its published quantiles.
+
+    Raises ValueError for what cannot be meant; that nothing fits is an answer, in ``verdict``.
+    """
+    setting = find_setting(options)
+    memories = stage_memories(setting)
+    positions = setting.model.spec.max_positions
+    tightest = min(memories, key=lambda found: found.pool.budget / found.pool.token_bytes)
+    if options.max_model_len == -1:
+        longest, by = min(found.pool.longest(positions) for found in memories) or positions, "what fits"
+    else:
+        longest, by = _longest(setting)
+    lengths = read_lengths(trace, longest)
+    pools = [found.pool for found in memories]
+    ends = {f"longest ({by})": longest}
+    if setting.asked_len > longest and options.max_model_len is not None:
+        ends["max_model_len as asked"] = setting.asked_len
+    rows = concurrencies(setting, pools, lengths, ends)
+    verdict = starting_verdict(setting, tightest, longest) or running_verdict(setting, rows[0])
+    return Plan(
+        setting,
+        len(memories),
+        memories.index(tightest) + 1,
+        tightest,
+        longest,
+        by,
+        lengths,
+        parts_of(setting, tightest),
+        rows,
+        layout_costs(setting, tightest, lengths),
+        verdict,
+        (*notes, *_notes(setting, lengths)),
+        ignored,
+    )
+
+
+def _longest(setting: Setting) -> tuple[int, str]:
+    """The longest sequence, and what says so: positions beyond the model's own are not planned with."""
+    positions, asked = setting.model.spec.max_positions, setting.asked_len
+    if setting.options.allow_long:
+        return asked, LENGTH
+    return (positions, POSITIONS) if asked >= positions else (asked, LENGTH)
+
+
+def _notes(setting: Setting, lengths: Lengths) -> list[str]:
+    notes, model, asked = [], setting.model, setting.asked_len
+    if asked > model.spec.max_positions:
+        beyond = f"max_model_len {asked:,} is more than the {model.spec.max_positions:,} positions of {model.spec.name}"
+        allowed = "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+        notes.append(
+            f"{beyond}; {allowed} lets it start, with tokens the model was not made for"
+            if setting.options.allow_long
+            else f"{beyond}: vLLM refuses to start ({allowed} overrides it); planned with {model.spec.max_positions:,}"
+        )
+    if lengths.left_out:
+        notes.append(f"{lengths.left_out:,} requests of the trace are longer than a sequence may be and were left out")
+    if len(model.spec.groups) > 1:
+        notes.append(
+            "layers that keep different KV have a pool each here; vLLM pads them to one block size and holds less"
+        )
+    return notes

@@ -1,0 +1,56 @@
+"""Sequences: how many run at once at a length, and which limit they meet first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from .kv_pool import PoolSize
+from .lengths import PERCENTILES, Lengths
+from .memory import Setting
+
+KV, SEQS, TOKENS = "KV pool", "max_num_seqs", "max_num_batched_tokens"
+
+
+@dataclasses.dataclass(frozen=True)
+class Concurrency:
+    """Sequences of ``tokens`` tokens: ``held`` by the KV pool, ``running`` at once, the ``limit`` that they meet."""
+
+    label: str
+    tokens: float
+    held: int
+    running: int
+    limit: str
+
+
+DECODING = "mean over decode steps"
+"""The label of the length that a running server sees."""
+
+
+def concurrencies(
+    setting: Setting, pools: Sequence[PoolSize], lengths: Lengths, longest: dict[str, int]
+) -> tuple[Concurrency, ...]:
+    """At the lengths of a trace, and at those of ``longest`` by label.
+
+        running = min(held by the pool of every stage, max_num_seqs, max_num_batched_tokens)
+
+    A decode step computes one token of each running sequence, so that the batched tokens bound them too.
+    """
+    steps = float((lengths.prompt * lengths.output + lengths.output * (lengths.output + 1) // 2).sum()) / lengths.steps
+    held = min(pool.holds_decoding(lengths) for pool in pools)
+    rows = [_bounded(setting, DECODING, steps, held)]
+    rows.append(_of_length(setting, pools, "mean when it ends", round(lengths.mean)))
+    for percent in PERCENTILES:
+        rows.append(_of_length(setting, pools, f"p{percent} when it ends", lengths.percentile(percent)))
+    rows += [_of_length(setting, pools, label, tokens) for label, tokens in longest.items() if tokens]
+    return tuple(rows)
+
+
+def _of_length(setting: Setting, pools: Sequence[PoolSize], label: str, tokens: int) -> Concurrency:
+    return _bounded(setting, label, tokens, min(pool.holds(tokens) for pool in pools))
+
+
+def _bounded(setting: Setting, label: str, tokens: float, held: int) -> Concurrency:
+    limits = {KV: held, SEQS: setting.max_num_seqs, TOKENS: setting.max_num_batched_tokens}
+    limit = min(limits, key=limits.__getitem__)
+    return Concurrency(label, tokens, held, limits[limit], limit)
