@@ -78,6 +78,8 @@ class CachedBlocks:
         if len(new):
             self.pool.share(new)
             self.cache.store(known.ids, known.keys, known.salt, blocks, known.stored)
+            if self.cache.hints.wants(known.stored, full):
+                self.cache.note_table(np.array(table[:full], np.int64), known.stored, known.salt)
         known.stored = full
 
     def check_held(self, blocks: Sequence[int] | Ids) -> None:

@@ -27,6 +27,10 @@ class KeyTable:
         """Whether some block has this key."""
         return key in self._first
 
+    def first(self, key: int) -> int | None:
+        """A block of this key."""
+        return self._first.get(key)
+
     def first_of(self, keys: list[int]) -> Ids:
         """A block of each key, int64, up to the first key that has none."""
         blocks = list(map(self._first.get, keys))
@@ -64,12 +68,12 @@ class KeyTable:
     def remove(self, blocks: Ids) -> list[int]:
         """Strike blocks out, and return their keys."""
         keys: list[int] = self.keys[blocks].tolist()
-        if not self._others:
-            for key in keys:
-                del self._first[key]
-            return keys
-        for key, block in zip(keys, blocks.tolist(), strict=True):
-            self._replace(key, block, None)
+        first, others = self._first, self._others
+        for place, key in enumerate(keys):
+            if key in others:
+                self._replace(key, int(blocks[place]), None)
+            else:
+                del first[key]
         return keys
 
     def rename(self, sources: Ids, targets: Ids) -> None:
