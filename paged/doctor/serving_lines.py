@@ -5,7 +5,8 @@ V0   Avg prompt throughput: 3541.9 tokens/s, Avg generation throughput: 245.9 to
 V0   Prefix cache hit rate: GPU: 62.26%, CPU: 0.00%
 V1   Engine 000: Avg prompt throughput: ..., Running: 100 reqs, Waiting: 28 reqs, GPU KV cache usage: 99.6%,
      Prefix cache hit rate: 0.0%
-     and, since about 0.13, "Preemptions: 3" and "Deferred: 2 reqs" between, where there are any
+     and in later versions "Preemptions: 3" (of the interval) and "Deferred: 2 reqs" between, where there are any;
+     with several engines "2 Engines Aggregated: ", all that run and wait, and the mean usage
 V0   Sequence group cmpl-1-0 is preempted by PreemptionMode.RECOMPUTE mode because ... preemption=1
 all  Received request cmpl-1: prompt: '...', params: SamplingParams(... max_tokens=128 ...), prompt_token_ids: [...]
 """
@@ -25,6 +26,7 @@ _FIELDS = {
     "swapped": re.compile(r"Swapped: (\d{1,9}) reqs"),
     "preempted": re.compile(r"Preemptions: (\d{1,9})\b"),
     "engine": re.compile(r"Engine (\d{1,4}):"),
+    "engines": re.compile(r"(\d{1,4}) Engines Aggregated:"),
 }
 _USAGE = re.compile(r"GPU KV cache usage: ([\d.]+)%")
 _HITS = re.compile(r"(?<!External )Prefix cache hit rate: ([\d.]+)%")
@@ -51,6 +53,8 @@ def _throughput(run: ServerRun, line: LogLine, match: re.Match[str]) -> None:
         float(hits[1]) / 100 if hits else None,
     )
     run.enter("serving")
+    if counts["engines"]:
+        run.note("engines", counts["engines"], line.number)
     run.serving.add(sample, counts["engine"], line.time_s, run.generation)
     if counts["preempted"]:
         run.preempt("recompute", counts["preempted"])

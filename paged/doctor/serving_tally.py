@@ -18,13 +18,17 @@ LONGEST_GAP_S = 15.0
 USUAL_S = {"V0": 5.0, "V1": 10.0}
 """Seconds between two lines: vLLM's engine/llm_engine.py (_LOCAL_LOGGING_INTERVAL_SEC) and VLLM_LOG_STATS_INTERVAL."""
 
+MOSTLY_DECODE = 0.5
+"""With at most so many prompt tokens to an output token a line counts as decode: prompts are computed some twenty times
+as fast as outputs are generated, so that they take a few hundredths of its time."""
+
 FULL = 0.90
 """From this usage on the KV cache counts as full: admission then stops for all but short prompts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """One such line: tokens a second, sequences, fractions of 1. ``usage`` and ``hit_rate`` are None if not there."""
+    """One such line: tokens a second, sequences, fractions of 1, None where not there."""
 
     line: int
     prompt_rate: float
@@ -38,14 +42,20 @@ class Sample:
 
 @dataclasses.dataclass(slots=True)
 class Tally:
-    """Sums over the lines with one number of running sequences; ``decode_s`` counts lines without prompts."""
+    """Sums over the lines with one number of running sequences, in seconds, tokens, and fractions times seconds.
+
+    ``decode_s`` and ``decode_usage_s`` are of lines that mostly decode, ``prefill_s`` of those without an output,
+    ``quiet_s`` of those in which nothing arrived or waited, ``full_s`` of those whose KV cache was full.
+    """
 
     seconds: float = 0.0
     prompt_tokens: float = 0.0
     output_tokens: float = 0.0
     decode_s: float = 0.0
     decode_tokens: float = 0.0
+    decode_usage_s: float = 0.0
     prefill_s: float = 0.0
+    quiet_s: float = 0.0
     usage_s: float = 0.0
     waiting_s: float = 0.0
     full_s: float = 0.0
@@ -57,13 +67,15 @@ class Tally:
         self.seconds += seconds
         self.prompt_tokens += sample.prompt_rate * seconds
         self.output_tokens += sample.output_rate * seconds
-        if not sample.prompt_rate and sample.output_rate:
+        if sample.output_rate and sample.prompt_rate <= MOSTLY_DECODE * sample.output_rate:
             self.decode_s += seconds
             self.decode_tokens += sample.output_rate * seconds
+            self.decode_usage_s += usage * seconds
         if sample.prompt_rate and not sample.output_rate:
             self.prefill_s += seconds
         self.usage_s += usage * seconds
         waits, full = sample.waiting > 0, usage >= FULL
+        self.quiet_s += seconds * (not sample.prompt_rate and not waits)
         self.waiting_s += seconds * waits
         self.full_s += seconds * full
         self.full_waiting_s += seconds * (full and waits)

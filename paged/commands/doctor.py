@@ -1,0 +1,86 @@
+"""python -m paged doctor: what a vLLM server's log says of its memory, the cause, and the remedy replayed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+import vmm
+
+from ..doctor.diagnosis import Settings, diagnose
+from ..doctor.log_reader import read_log
+from ..doctor.report import Report
+from ..doctor.text import sections
+from ..doctor.treatment_table import remedy_rows, replay_notes, replay_table
+from ..roofline import H100_BANDWIDTH, H100_FLOPS
+
+_PIPE_WIDTH = 120
+_EPILOG = """\b
+Examples:
+  python -m paged doctor server.log
+  python -m paged doctor server.log --lengths azure_conv_2023.csv --json > report.json
+  docker logs vllm 2>&1 | python -m paged doctor - --model config.json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("log", type=click.Path())
+@click.option("--lengths", metavar="FILE", help="Lengths of requests: a trace, or CSV or JSONL with prompt and output.")
+@click.option(
+    "--model", metavar="NAME|FILE", help="A preset or a config.json, where the log's model is not known here."
+)
+@click.option("--gpu-memory", metavar="SIZE", help="Memory of one GPU, where the log does not say.")
+@click.option("--flops", default=H100_FLOPS, show_default=True, help="Operations a second of one GPU.")
+@click.option("--bandwidth", default=H100_BANDWIDTH, show_default=True, help="Bytes a second of one GPU.")
+@click.option("--rate", type=float, help="Requests a second; by default as the log has it.")
+@click.option("--keep-times", is_flag=True, help="Let requests arrive at the times of the lengths' file.")
+@click.option(
+    "--limit", default=2_000, show_default=True, type=click.IntRange(1), help="Take the first so many lengths."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of all that is drawn.")
+@click.option("--replay/--no-replay", default=True, help="Try remedies out on the lengths.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(log: str, as_json: bool, **given: Any) -> None:
+    """Explain a vLLM server's log: what memory was for, why it ran out, and what the remedy does.
+
+    LOG is the log of a server of versions 0.6 to 0.33; - is standard input. Lines that are not understood are counted
+    and shown. What is worked out, not read, is called an estimate.
+    """
+    settings = Settings(**given)
+    found = read_log(log)
+    try:
+        report = diagnose(found, settings, _tell if sys.stderr.isatty() else None)
+    except (vmm.VmmError, MemoryError) as error:
+        raise click.ClickException(str(error) or type(error).__name__) from error
+    if as_json:
+        click.echo(report.json_text(), nl=False)
+    else:
+        _print(report)
+
+
+def _tell(name: str) -> None:
+    """Which replay runs, on a terminal."""
+    click.echo(f"replaying: {name}", err=True)
+
+
+def _print(report: Report) -> None:
+    """The sections, the remedies, and their replays."""
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    for title, rows in sections(report):
+        console.print(Text(title, style="bold"))
+        console.print(rows)
+        console.print()
+    if not report.treatments:
+        return
+    console.print(Text(f"Remedies for {report.findings[0].cause}", style="bold"))
+    console.print(remedy_rows(report))
+    table = replay_table(report)
+    if table is not None:
+        console.print()
+        console.print(table)
+    for note in replay_notes(report):
+        console.print(note)

@@ -1,0 +1,37 @@
+"""Remedy: options for vLLM that mend a cause, and the server with them, for a replay."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .account import Account
+from .finding import Finding
+from .server_model import ServerModel
+from .server_run import ServerRun
+from .serving_case import ServingCase
+
+NO_CASE = "the model, or the memory of the GPU, is not known: give --model or --gpu-memory"
+
+
+@dataclasses.dataclass(frozen=True)
+class Remedy:
+    """``options`` as they are given to vLLM, ``why`` in a sentence.
+
+    ``case`` is the server with it; None if a replay cannot tell, and then ``why_not`` says why.
+    """
+
+    options: str
+    why: str
+    case: ServingCase | None
+    why_not: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Patient:
+    """What a remedy is worked out from."""
+
+    run: ServerRun
+    account: Account
+    model: ServerModel
+    case: ServingCase | None
+    finding: Finding
