@@ -1,0 +1,106 @@
+"""ModelSequence: the tokens of one request in every group of a model."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Sequence as Ids
+from typing import TYPE_CHECKING
+
+from vmm import After, OutOfMemoryError
+from vmm.finishing import Finishing
+
+from .append_undo import AppendUndo
+from .block_table import Slots
+from .chain_hash import Tokens
+from .known_tokens import as_ids
+from .sequence import Sequence
+
+if TYPE_CHECKING:
+    from .model_pool import ModelPool
+
+
+class ModelSequence:
+    """One ``Sequence`` a group, ``parts``, in the order of the groups. Made by ``ModelPool.sequence`` and ``fork``."""
+
+    __slots__ = ("model", "parts")
+
+    def __init__(self, model: ModelPool, parts: list[Sequence]) -> None:
+        self.model, self.parts = model, parts
+
+    def __repr__(self) -> str:
+        return f"ModelSequence({self.length} tokens in {len(self.parts)} groups of {self.model.name!r})"
+
+    @property
+    def length(self) -> int:
+        """Tokens."""
+        return self.parts[0].length
+
+    def can_append(self, tokens: int) -> bool:
+        """Whether ``tokens`` more tokens can be had in every group now."""
+        return self.model.plan([_blocks_for(part, tokens) for part in self.parts]) is not None
+
+    def append(self, tokens: int | Ids[int] | Tokens, *, stream: int = 0) -> list[Slots]:
+        """Make room for more tokens in every group, and return their slots, int64 [tokens] a group.
+
+        What a group's window will never show again goes then, behind the work on ``stream``: the new tokens' queries
+        see the last ``window`` tokens up to themselves. Raises OutOfMemoryError when one group has not enough;
+        nothing has changed in any then.
+        """
+        ids = as_ids(tokens)
+        count = len(ids) if ids is not None else operator.index(tokens)  # type: ignore[arg-type]  # it says so itself
+        needs = [_blocks_for(part, count) for part in self.parts]
+        drops = self.model.plan(needs)
+        if drops is None:
+            wanted = ", ".join(
+                f"{need} of {part.pool.range.name!r}" for need, part in zip(needs, self.parts, strict=True)
+            )
+            raise OutOfMemoryError(f"blocks asked: {wanted}; not all of them can be had; free something or wait")
+        start = self.length
+        with Finishing() as rest, contextlib.ExitStack() as undo:
+            self.model.drop_idle(drops)
+            slots = []
+            for part in self.parts:
+                undo.callback(AppendUndo(part).undo, stream)
+                slots.append(part.append(tokens, stream=stream))
+            self._leave_windows(start, stream, rest)
+            undo.pop_all()
+        return slots
+
+    def fork(self) -> ModelSequence:
+        """A second sequence with the same tokens, which shares every block in every group."""
+        with contextlib.ExitStack() as undo:
+            parts: list[Sequence] = []
+            for part in self.parts:
+                parts.append(part.fork())
+                undo.callback(parts[-1].free)
+            undo.pop_all()
+        return self.model.adopt(parts)
+
+    def publish(self) -> None:
+        """Let later prompts find the whole blocks whose token ids are known, in every group."""
+        for part in self.parts:
+            part.publish()
+
+    def free(self, *, after: After = None) -> None:
+        """Give up every block in every group. Freeing twice does nothing.
+
+        Where the driver refuses to unmap, groups from there on still have theirs: free again.
+        """
+        with Finishing() as rest:
+            for part in self.parts:
+                rest.run(part.free, after=after)
+            self.model.forget(self)
+
+    def _leave_windows(self, start: int, stream: int, rest: Finishing) -> None:
+        """Drop what no query from token ``start`` on can see. It costs nothing where nothing goes."""
+        for part in self.parts:
+            window = part.pool.layout.spec.window
+            if window is not None and start >= window:
+                rest.run(part.drop_before, start - window + 1, after=stream)
+
+
+def _blocks_for(part: Sequence, tokens: int) -> int:
+    """Blocks that ``tokens`` more tokens take in one group, the copy of a shared last block included."""
+    part.check_in(part.pool)
+    return part._new_blocks(tokens) + part._tail_is_shared(tokens)
