@@ -29,6 +29,7 @@ def check_prefix(prefix: CachedBlocks, holders: Collection[int]) -> None:
     must(sorted(cache.listed()) == held, "a block of the cache cannot be found by its key")
     firsts = cache.parents[mine & (cache.parents < -1)]
     must(
-        len(set(firsts.tolist())) == len(cache.roots), "a salt without blocks is remembered, or one with blocks is not"
+        len(set(firsts.tolist())) == len(cache.chains.roots),
+        "a salt without blocks is remembered, or one with blocks is not",
     )
     must(prefix.max_idle is None or len(idle) <= prefix.max_idle, "more blocks are idle than may be")

@@ -76,10 +76,10 @@ class CachedBlocks:
         blocks = np.array(table[start:full], np.int64)
         new = blocks[known.stored - start :]
         if len(new):
-            self.pool.share(new)
             self.cache.store(known.ids, known.keys, known.salt, blocks, known.stored)
-            if self.cache.hints.wants(known.stored, full):
-                self.cache.note_table(np.array(table[:full], np.int64), known.stored, known.salt)
+            self.pool.share(new)
+            if self.cache.chains.wants_table(known.stored, full):
+                self.cache.chains.note_table(np.array(table[:full], np.int64), known.stored, known.salt)
         known.stored = full
 
     def check_held(self, blocks: Sequence[int] | Ids) -> None:

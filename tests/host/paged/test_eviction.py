@@ -139,17 +139,17 @@ def test_salts_are_forgotten_with_their_last_block():
     prefix = CachedBlocks(pool, SIZE)
     for salt in range(30):
         publish(prefix, [2 * salt, 2 * salt + 1], 0, salt)
-    assert len(prefix.cache.roots) == 30
+    assert len(prefix.cache.chains.roots) == 30
     for salt in range(30):
         rest(prefix, [2 * salt, 2 * salt + 1])
     prefix.evict(3)  # both blocks of salt 0, and the second of salt 1
-    assert len(prefix.cache.roots) == 29
+    assert len(prefix.cache.chains.roots) == 29
     prefix.evict(1)
-    assert len(prefix.cache.roots) == 28
+    assert len(prefix.cache.chains.roots) == 28
     assert prefix.hit(np.array([1000, 1, 2, 3, 4], np.int32), 1)[0] == []
     assert prefix.hit(np.array([1000, 1, 2, 3, 4], np.int32), 2)[0] == [4]
     prefix.clear()
-    assert len(prefix.cache.roots) == 0
+    assert len(prefix.cache.chains.roots) == 0
 
 
 def test_events_tell_what_a_router_needs():

@@ -197,7 +197,7 @@ def test_case_27_with_one_key_for_everything_different_tokens_never_share():
         cache.store(tokens, cache.keys(tokens, 0), 0, np.array([2 * number, 2 * number + 1]), 0)
     for number, ids in enumerate(lists):
         found, _ = cache.match(np.array([*ids, 0], np.int32), 0)
-        assert [cache._tokens[block].tolist() for block in found] == [ids[:2], ids[2:]]
+        assert [cache.chains.tokens(block) for block in found] == [ids[:2], ids[2:]]
         assert found[1] == 2 * number + 1
     for ids in ([1, 2, 9, 9, 0], [5, 5, 3, 4, 0]):
         found, _ = cache.match(np.array(ids, np.int32), 0)
