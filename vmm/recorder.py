@@ -112,6 +112,7 @@ class Recorder:
         self._ring: list[Any] = [None] * capacity
         self._total = [0]
         self._counts: dict[str, int] = {}
+        self._durations: dict[str, int] = {}
 
     def wrap(self, api: Any) -> Any:
         """An object with everything that ``api`` has, whose driver calls are recorded here."""
@@ -126,6 +127,10 @@ class Recorder:
         """How often each call was made, dropped events included."""
         return {call: n for call, n in self._counts.items() if n}
 
+    def durations(self) -> dict[str, int]:
+        """Nanoseconds spent in each call, dropped events included."""
+        return {call: ns for call, ns in self._durations.items() if ns}
+
     def events(self) -> list[Event]:
         """The calls that are kept, the oldest first."""
         total = self._total[0]
@@ -137,12 +142,14 @@ class Recorder:
         self._ring[:] = [None] * self.capacity
         self._total[0] = 0
         for call in self._counts:
-            self._counts[call] = 0
+            self._counts[call] = self._durations[call] = 0
 
     def _recorded(self, api: Any, call: str) -> Callable[..., Any]:
         """A function that makes ``call`` on ``api`` and keeps a record of it."""
         ring, total, counts, capacity = self._ring, self._total, self._counts, self.capacity
+        durations = self._durations
         counts.setdefault(call, 0)
+        durations.setdefault(call, 0)
         clock = time.perf_counter_ns
         shape = _SHAPES.get(call, _NO_SHAPE)
         pick = itemgetter(*shape.positions()) if shape is not _NO_SHAPE else _nothing
@@ -163,6 +170,7 @@ class Recorder:
             index = total[0]
             total[0] = index + 1
             counts[call] += 1
+            durations[call] += end - start
             ring[index % capacity] = (start, end, call, status if status else 0, address, size, handle)
             return result
 

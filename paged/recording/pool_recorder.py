@@ -1,0 +1,111 @@
+"""PoolRecorder: records one KVPool, and the driver's calls beside it, until it is closed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vmm import Recorder
+
+from .call_buckets import CallBuckets, Mark, Totals
+from .event_ring import EventRing
+from .geometry import geometry_of
+from .pool_taps import PoolTaps
+from .recording import Recording
+
+if TYPE_CHECKING:
+    from ..pool import KVPool
+
+CAPACITY = 1 << 20
+"""Events that are kept unless somebody says otherwise: about 110 MiB when all are there."""
+
+
+class PoolRecorder:
+    """Records ``pool`` from now until ``close``: the last ``capacity`` events, and what came before them as a state.
+
+    ``calls`` is the recorder that was given to the pool's Device, if the driver's calls are wanted too; ``totals``
+    counts them instead where somebody else does. ``clock`` gives the moment in nanoseconds (by default the time that
+    has passed), ``live`` how many tokens exist. ``about`` is told to whoever reads the recording: where it comes from.
+    Raises ValueError for a capacity below 2.
+    """
+
+    def __init__(
+        self,
+        pool: KVPool,
+        *,
+        calls: Recorder | None = None,
+        capacity: int = CAPACITY,
+        clock: Callable[[], int] | None = None,
+        live: Callable[[], int] | None = None,
+        totals: Callable[[], Totals] | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        self.pool, self.calls, self.about = pool, calls, about or {}
+        self.ring = EventRing(capacity)
+        self.buckets = CallBuckets()
+        self.simulated = clock is not None
+        self._origin = time.perf_counter_ns()
+        self._now = clock
+        self._live = live or (lambda: pool.tokens)
+        self._totals = totals or (_totals_of(calls) if calls else None)
+        self._geometry = geometry_of(pool)
+        self.taps = PoolTaps(pool, self.note, time.perf_counter_ns)
+
+    def __enter__(self) -> PoolRecorder:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def note(
+        self,
+        kind: int,
+        sequence: int = -1,
+        a: int = 0,
+        b: int = 0,
+        ids: Sequence[int] = (),
+        start: int = 0,
+    ) -> None:
+        """Keep one event, which began at ``start`` (perf_counter_ns) and has just ended."""
+        end = time.perf_counter_ns()
+        began = start or end
+        moment = self._now() if self._now else began - self._origin
+        self.ring.add((moment, kind, sequence, a, b, began, end - began, self._live(), len(ids)), ids)
+        if moment >= self.buckets.due:
+            self._mark(moment)
+
+    def recording(self) -> Recording:
+        """What is recorded so far, as data; recording goes on."""
+        moment = self._now() if self._now else time.perf_counter_ns() - self._origin
+        self._mark(moment)
+        about = {
+            **self.about,
+            **self._geometry,
+            "clock": "simulated" if self.simulated else "perf_counter",
+            "origin": self._origin,
+            "end": moment,
+            "capacity": self.ring.capacity,
+            "dropped": self.ring.dropped,
+        }
+        return Recording.of(about, self.ring, self.buckets.marks, self.calls)
+
+    def close(self) -> None:
+        """Take the wrappers off the pool; what was recorded stays. Closing twice does nothing."""
+        self.taps.close()
+
+    def _mark(self, moment: int) -> None:
+        self.buckets.add(Mark(moment, *(self._totals() if self._totals else ({}, {}))))
+
+
+def _totals_of(calls: Recorder) -> Callable[[], Totals]:
+    return lambda: (calls.counts(), calls.durations())
+
+
+def record(pool: KVPool, *, calls: Recorder | None = None, capacity: int = CAPACITY, **about: Any) -> PoolRecorder:
+    """Record ``pool`` until the ``with`` ends; ``about`` is kept with the recording.
+
+    ``calls`` is the ``vmm.Recorder`` that the pool's device was made with. What is not recorded costs nothing: the
+    methods of this one pool are wrapped, and only while its recorder is open.
+    """
+    return PoolRecorder(pool, calls=calls, capacity=capacity, about=about)

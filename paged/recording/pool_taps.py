@@ -1,0 +1,260 @@
+"""PoolTaps: the methods of one KVPool and its parts, wrapped so that each success is told as an event.
+
+Block tables of all sequences are one array in the pool, so that append, fork, copy-on-write, a batch's step and
+compaction are all entries that change there; rows come and go through the pool's memory, and what the prefix cache
+knows through the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any
+
+from .kinds import Kind
+from .taps import Taps
+
+if TYPE_CHECKING:
+    from ..pool import KVPool
+
+Note = Callable[..., None]
+"""note(kind, sequence, a, b, ids, start): ``start`` is perf_counter_ns at the beginning, 0 for an event without one."""
+_Method = Callable[..., Any]
+
+
+class PoolTaps:
+    """Tells ``note`` of everything that ``pool`` does, from now until ``close``; what it has already is told first.
+
+    ``clock`` is perf_counter_ns. ``label`` is what the next sequence that starts is called, by whoever knows.
+    """
+
+    def __init__(self, pool: KVPool, note: Note, clock: Callable[[], int]) -> None:
+        self.pool, self.note, self.clock = pool, note, clock
+        self.label = -1
+        self.taken: list[int] = []  # the blocks of the latest allocation
+        self.numbers: dict[int, int] = {}  # row of the pool's table -> number of its sequence
+        self._next = count()
+        self._began = 0  # of the allocation whose blocks go into a table next
+        self._taps = Taps()
+        self._tell_what_is_there()
+        for owner, names in self._methods().items():
+            target = {"pool": pool, "table": pool.table, "memory": pool.memory, "range": pool.range}[owner]
+            for name, wrapper in names.items():
+                self._taps.tap(target, name, wrapper)
+        if pool.prefix:
+            for name, wrapper in self._cache_methods().items():
+                self._taps.tap(pool.prefix.cache, name, wrapper)
+            self._taps.tap(pool.prefix, "hit_array", self._hit)
+
+    def close(self) -> None:
+        """Take the wrappers off. Closing twice does nothing."""
+        self._taps.close()
+
+    def new_number(self) -> int:
+        """A number for a sequence that nobody had."""
+        return next(self._next)
+
+    def _methods(self) -> dict[str, dict[str, Callable[[_Method], _Method]]]:
+        return {
+            "pool": {"allocate": self._allocate, "collect": self._collect},
+            "table": {
+                "open": self._open,
+                "close": self._end,
+                "put": self._put,
+                "put_each": self._put_each,
+                "drop": self._drop,
+                "rename": self._rename,
+            },
+            "memory": {"commit": self._rows(Kind.COMMIT), "decommit": self._rows(Kind.DECOMMIT)},
+            "range": {"fall_asleep": self._slept(Kind.SLEEP), "resume": self._slept(Kind.WAKE)},
+        }
+
+    def _cache_methods(self) -> dict[str, Callable[[_Method], _Method]]:
+        return {
+            "store": self._store,
+            "evict": self._evict_returned,
+            "clear": self._evict_returned,
+            "evict_these": self._evict_given,
+            "forget": self._evict_given,
+        }
+
+    def _tell_what_is_there(self) -> None:
+        """The rows, tables and cached blocks that the pool has already."""
+        pool, table = self.pool, self.pool.table
+        if pool.block_pool.committed.count:
+            self.note(Kind.COMMIT, -1, pool.retiring, 0, list(pool.block_pool.committed))
+        for row in table.open_rows():
+            number = self.numbers[row] = self.new_number()
+            self.note(Kind.START, number, self.label)
+            self.note(Kind.PUT, number, int(table.lengths[row]), 0, table.table(row))
+            if table.dropped[row]:
+                self.note(Kind.DROP, number, int(table.dropped[row]))
+        if pool.prefix:
+            known = [block for block in range(pool.block_pool.rows.blocks) if block in pool.prefix.cache]
+            if known:
+                self.note(Kind.CACHE, ids=known)
+        if pool.range.asleep:
+            self.note(Kind.SLEEP)
+
+    # -- block tables -------------------------------------------------------------------------------------------
+
+    def _allocate(self, inner: _Method) -> _Method:
+        clock = self.clock
+
+        def allocate(blocks: int) -> list[int]:
+            began = clock()
+            found: list[int] = inner(blocks)
+            self._began, self.taken = began, found
+            return found
+
+        return allocate
+
+    def _take_start(self) -> int:
+        began, self._began = self._began, 0
+        return began
+
+    def _open(self, inner: _Method) -> _Method:
+        def open_row(epoch: int) -> int:
+            row: int = inner(epoch)
+            number = self.numbers[row] = next(self._next)
+            self.note(Kind.START, number, self.label)
+            return row
+
+        return open_row
+
+    def _end(self, inner: _Method) -> _Method:
+        def close(row: int) -> None:
+            tokens = int(self.pool.table.lengths[row])
+            inner(row)
+            self.note(Kind.END, self.numbers.pop(row, -1), tokens)
+
+        return close
+
+    def _put(self, inner: _Method) -> _Method:
+        def put(row: int, column: int, blocks: Any) -> None:
+            inner(row, column, blocks)
+            tokens = int(self.pool.table.lengths[row])
+            ids = blocks if isinstance(blocks, list) else [int(block) for block in blocks]
+            self.note(Kind.PUT, self.numbers.get(row, -1), tokens, column, ids, self._take_start())
+
+        return put
+
+    def _put_each(self, inner: _Method) -> _Method:
+        def put_each(rows: Any, columns: Any, blocks: Any) -> None:
+            inner(rows, columns, blocks)
+            if len(rows):
+                numbers = [self.numbers.get(row, -1) for row in rows.tolist()]
+                named = blocks if isinstance(blocks, list) else [int(block) for block in blocks]
+                ids = list(chain.from_iterable(zip(numbers, columns.tolist(), named, strict=True)))
+                self.note(Kind.PUT_EACH, -1, 0, 0, ids, self._take_start())
+
+        return put_each
+
+    def _drop(self, inner: _Method) -> _Method:
+        def drop(row: int, blocks: int) -> None:
+            with self._untold("put"):
+                inner(row, blocks)
+            self.note(Kind.DROP, self.numbers.get(row, -1), blocks)
+
+        return drop
+
+    def _rename(self, inner: _Method) -> _Method:
+        def rename(sources: Any, targets: Any) -> None:
+            with self._untold("put_each"):
+                inner(sources, targets)
+            self.note(Kind.MOVE, ids=[*map(int, sources), *map(int, targets)])
+
+        return rename
+
+    def _untold(self, name: str) -> _Untapped:
+        return _Untapped(self.pool.table, name)
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def _rows(self, kind: Kind) -> Callable[[_Method], _Method]:
+        clock, note, range_ = self.clock, self.note, self.pool.range
+
+        def wrapper(inner: _Method) -> _Method:
+            def change(rows: Any, *rest: Any) -> None:
+                began = clock()
+                inner(rows, *rest)
+                if rows:
+                    note(kind, -1, range_.retiring, 0, rows, began)
+
+            return change
+
+        return wrapper
+
+    def _collect(self, inner: _Method) -> _Method:
+        def collect(*, wait: bool = False) -> int:
+            began = self.clock()
+            given: int = inner(wait=wait)
+            if given:
+                self.note(Kind.COLLECT, -1, self.pool.range.retiring, 0, (), began)
+            return given
+
+        return collect
+
+    def _slept(self, kind: Kind) -> Callable[[_Method], _Method]:
+        def wrapper(inner: _Method) -> _Method:
+            def change(*args: Any) -> None:
+                began = self.clock()
+                inner(*args)
+                self.note(kind, start=began)
+
+            return change
+
+        return wrapper
+
+    # -- the prefix cache ---------------------------------------------------------------------------------------
+
+    def _hit(self, inner: _Method) -> _Method:
+        def hit(ids: Any, salt: int) -> Any:
+            began = self.clock()
+            found = inner(ids, salt)
+            self.note(Kind.HIT, -1, len(ids), 0, _listed(found[0]), began)
+            return found
+
+        return hit
+
+    def _store(self, inner: _Method) -> _Method:
+        def store(tokens: Any, keys: Any, salt: int, blocks: Any, known: int) -> None:
+            inner(tokens, keys, salt, blocks, known)
+            self.note(Kind.CACHE, ids=_listed(blocks[1:] if known else blocks))
+
+        return store
+
+    def _evict_returned(self, inner: _Method) -> _Method:
+        def evict(*args: Any) -> Any:
+            leaving = inner(*args)
+            if len(leaving):
+                self.note(Kind.EVICT, ids=_listed(leaving))
+            return leaving
+
+        return evict
+
+    def _evict_given(self, inner: _Method) -> _Method:
+        def evict(blocks: Any) -> None:
+            inner(blocks)
+            if len(blocks):
+                self.note(Kind.EVICT, ids=_listed(blocks))
+
+        return evict
+
+
+class _Untapped:
+    """Inside the ``with`` an object's method is that of its class."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner, self._name = owner, name
+        self._wrapped = owner.__dict__[name]
+
+    def __enter__(self) -> None:
+        delattr(self._owner, self._name)
+
+    def __exit__(self, *_exc: object) -> None:
+        setattr(self._owner, self._name, self._wrapped)
+
+
+def _listed(blocks: Any) -> list[int]:
+    return blocks if isinstance(blocks, list) else [int(block) for block in blocks]

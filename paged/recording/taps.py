@@ -1,0 +1,24 @@
+"""Taps: wrap methods of one object, and of no other, and take the wrappers off again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Taps:
+    """Methods of single objects that are wrapped, until ``close``. What is not tapped costs nothing."""
+
+    def __init__(self) -> None:
+        self._tapped: list[tuple[Any, str]] = []
+
+    def tap(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Let ``owner.name`` be what ``wrapper`` makes of it. The class and its other objects stay as they are."""
+        setattr(owner, name, wrapper(getattr(owner, name)))
+        self._tapped.append((owner, name))
+
+    def close(self) -> None:
+        """Take every wrapper off. Closing twice does nothing."""
+        while self._tapped:
+            owner, name = self._tapped.pop()
+            delattr(owner, name)

@@ -1,0 +1,229 @@
+"""Recording: what a pool does, told event by event, leads to the pool's own state; in bounded memory, and in a file."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import paged
+import vmm
+from paged.recording import Recording, RecordingError, record
+from paged.recording.event_ring import EventRing
+from paged.recording.kinds import WIDTH, Kind
+from paged.recording.state import State, split
+
+SPEC = paged.KVSpec(8, 4, 64, "float16")  # 256 tokens are 2 MiB: a chunk
+
+
+def make_pool(device, *, chunk=2 << 20, blocks=64, **options):
+    return paged.KVPool(device, paged.KVLayout(SPEC, 256, chunk=chunk), blocks=blocks, **options)
+
+
+def state_of(recording):
+    state = State()
+    state.apply_all(recording.rows, recording.ids)
+    return state
+
+
+def agrees(recording, pool):
+    """Whether the events lead to what the pool is."""
+    state = state_of(recording)
+    tables = sorted(sequence.held for sequence in state.sequences.values())
+    assert tables == sorted(sequence.held for sequence in pool.sequences)
+    assert state.rows == set(pool.block_pool.committed)
+    if pool.prefix:
+        assert state.cached == {block for block in range(pool.block_pool.rows.blocks) if block in pool.prefix.cache}
+    return state
+
+
+def kinds(recording):
+    return [Kind(event.kind).name for event, _ in split(recording.rows, recording.ids)]
+
+
+def test_a_life_is_told_in_order(device):
+    with make_pool(device) as pool, record(pool) as recorder:
+        sequence = pool.sequence()
+        sequence.append(3000)
+        sequence.append(10)  # in the last block still
+        sequence.free()
+        assert kinds(recorder.recording()) == ["START", "COMMIT", "PUT", "DECOMMIT", "END"]
+
+
+def test_append_fork_copy_on_write_drop_and_batch_lead_to_the_pools_own_tables(device):
+    with make_pool(device) as pool, record(pool) as recorder:
+        first = pool.sequence()
+        first.append(5000)
+        second = first.fork()
+        agrees(recorder.recording(), pool)
+        second.append(100)  # the shared tail is copied
+        state = agrees(recorder.recording(), pool)
+        assert sorted(len(holders) for holders in state.holders().values()) == [1, 1, *[2] * 19]
+        batch = paged.Batch(pool, [first, second])
+        for _ in range(1500):
+            batch.append()
+        agrees(recorder.recording(), pool)
+        first.drop_before(4100)
+        agrees(recorder.recording(), pool)
+        second.free()
+        agrees(recorder.recording(), pool)
+        assert len(state_of(recorder.recording()).sequences) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_operations_lead_to_the_pools_own_state_whatever_the_ring_has_dropped(device, seed):
+    random = np.random.default_rng(seed)
+    layout = paged.KVLayout(paged.KVSpec(2, 2, 16, "float16"), 256, chunk=2 << 20)
+    with (
+        paged.KVPool(device, layout, budget="16 MiB", prefix_cache=seed % 2 == 1) as pool,
+        record(pool, capacity=64) as recorder,
+    ):
+        alive = []
+        for _ in range(300):
+            choice = random.integers(6)
+            if choice < 2 and len(alive) < 12:
+                if pool.prefix and random.integers(2):
+                    sequence = pool.sequence(np.arange(random.integers(1, 900)))
+                    ids = np.arange(sequence.length, 900)[: random.integers(1, 300)]
+                    alive.append(sequence)
+                    if sequence.can_append(len(ids)):
+                        sequence.append(ids)
+                    continue
+                alive.append(pool.sequence())
+            elif choice == 2 and alive:
+                sequence = alive[random.integers(len(alive))]
+                count = int(random.integers(1, 700))
+                if sequence.can_append(count):
+                    sequence.append(count)
+            elif choice == 3 and alive and len(alive) < 12:
+                alive.append(alive[random.integers(len(alive))].fork())
+            elif choice == 4 and alive:
+                alive.pop(random.integers(len(alive))).free()
+            else:
+                pool.compact()
+        recording = recorder.recording()
+        assert recording.about["dropped"] > 0
+        assert len(recorder.ring) <= 64
+        agrees(recording, pool)
+
+
+def test_what_a_pool_has_before_it_is_recorded_is_told_first(device):
+    with make_pool(device, prealloc=True) as pool:
+        pool.sequence().append(3000)
+        with record(pool) as recorder:
+            agrees(recorder.recording(), pool)
+
+
+def test_nothing_is_wrapped_before_and_after(device):
+    with make_pool(device) as pool:
+        before = {name: set(vars(part)) for name, part in vars(pool).items() if hasattr(part, "__dict__")}
+        own = set(vars(pool))
+        with record(pool):
+            assert set(vars(pool)) != own
+            pool.sequence().append(1)
+        assert set(vars(pool)) == own
+        assert {name: set(vars(part)) for name, part in vars(pool).items() if hasattr(part, "__dict__")} == before
+
+
+def test_other_pools_are_not_recorded(device):
+    with make_pool(device) as pool, make_pool(device) as other, record(pool) as recorder:
+        other.sequence().append(5000)
+        assert len(recorder.recording()) == 0
+
+
+def test_a_refused_append_is_no_event(device):
+    with make_pool(device, budget="4 MiB") as pool, record(pool) as recorder:
+        sequence = pool.sequence()
+        before = kinds(recorder.recording())
+        with pytest.raises(vmm.OutOfMemoryError):
+            sequence.append(10_000)
+        assert kinds(recorder.recording()) == before
+
+
+def test_driver_calls_are_beside_the_events_with_their_durations(tmp_path):
+    calls = vmm.Recorder()
+    with vmm.Device(driver=vmm.HostDriver(memory="64 MiB"), recorder=calls) as device, make_pool(device) as pool:
+        calls.clear()
+        with record(pool, calls=calls) as recorder:
+            pool.sequence().append(5000)
+            recording = recorder.recording()
+    (commit,) = (event for event, _ in split(recording.rows, recording.ids) if event.kind == Kind.COMMIT)
+    created = [call for call in recording.calls if call.call == "cuMemCreate"]
+    assert created
+    assert all(commit.time <= call.time_ns <= commit.time + commit.duration for call in created)
+    assert recording.marks[-1].counts["cuMemCreate"] == len(created)
+    assert recording.marks[-1].durations["cuMemCreate"] == sum(call.duration_ns for call in created)
+    moments = recording.call_moments()
+    assert (np.diff(moments) >= 0).all()
+    assert commit.moment <= moments[[call.call for call in recording.calls].index("cuMemCreate")]
+    recording.save(tmp_path / "a.pagewalk")
+    assert Recording.load(tmp_path / "a.pagewalk") == recording
+
+
+def test_a_file_keeps_everything(device, tmp_path):
+    with make_pool(device, prefix_cache=True) as pool, record(pool, capacity=4, source="a test") as recorder:
+        for _ in range(4):
+            prompt = np.arange(5000)
+            sequence = pool.sequence(prompt)
+            sequence.append(prompt[sequence.length :])
+        recording = recorder.recording()
+    path = tmp_path / "a.pagewalk"
+    recording.save(path)
+    found = Recording.load(path)
+    assert found == recording
+    assert found.about["source"] == "a test"
+
+
+@pytest.mark.parametrize("content", [b"", b"no recording", b"PK\x03\x04" + bytes(40)])
+def test_a_file_that_is_no_recording_is_one_line(tmp_path, content):
+    path = tmp_path / "a.pagewalk"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError, match="no recording"):
+        Recording.load(path)
+
+
+def test_a_later_version_and_a_damaged_file_are_refused(device, tmp_path, monkeypatch):
+    with make_pool(device) as pool, record(pool) as recorder:
+        pool.sequence().append(5000)
+        recording = recorder.recording()
+    path = tmp_path / "a.pagewalk"
+    dataclasses.replace(recording, ids=recording.ids[:-1]).save(path)
+    with pytest.raises(RecordingError, match="damaged"):
+        Recording.load(path)
+    monkeypatch.setattr("paged.recording.recording.VERSION", 2)
+    recording.save(path)
+    monkeypatch.undo()
+    with pytest.raises(RecordingError, match="version 2"):
+        Recording.load(path)
+
+
+def test_a_ring_keeps_the_latest_events_and_folds_the_others():
+    ring = EventRing(10)
+    for number in range(23):
+        ring.add((number, Kind.START, number, -1, 0, 0, 0, 0, 0), ())
+    rows, _ids = ring.events()
+    kept = rows[2::WIDTH].tolist()
+    assert kept == list(range(23 - len(kept), 23))
+    assert 5 <= len(kept) == len(ring) <= 10
+    assert ring.dropped == 23 - len(kept)
+    assert sorted(ring.base.sequences) == list(range(23 - len(kept)))
+    with pytest.raises(ValueError, match="at least 2"):
+        EventRing(1)
+
+
+def test_ids_are_bounded_too():
+    ring = EventRing(4)
+    for _ in range(100):
+        ring.add((0, Kind.COMMIT, -1, 0, 0, 0, 0, 0, 50), range(50))
+    assert len(ring.events()[1]) <= 2 * 50
+    assert ring.dropped >= 98
+
+
+def test_sleep_and_wake_are_told(device):
+    with make_pool(device) as pool, record(pool) as recorder:
+        pool.sequence().append(5000)
+        residency = vmm.Residency(device)
+        residency.add(pool.range, "kv")
+        residency.sleep("kv", backup=True)
+        assert state_of(recorder.recording()).asleep
+        residency.wake("kv")
+        assert not state_of(recorder.recording()).asleep
