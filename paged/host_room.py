@@ -72,16 +72,14 @@ class HostRoom:
         return self._cut(blocks, each)
 
     def give(self, spans: Iterable[HostSpan], fence: Fence | None = None) -> None:
-        """Give spans back, behind a fence if work may still use them; it is closed then."""
+        """Give spans back, behind a fence if work may still use them; it is closed then. Calls no driver."""
         listed = list(spans)
-        if fence is None or fence.done:
+        if fence is None:
             for span in listed:
                 self._free[span.piece].give(span.start, span.size)
-            if fence is not None:
-                fence.close()
-            return
-        self._behind.append((fence, listed))
-        self.leaving += sum(span.size for span in listed)
+        else:
+            self._behind.append((fence, listed))
+            self.leaving += sum(span.size for span in listed)
 
     def collect(self) -> None:
         """Take back what no work uses any more."""
@@ -92,22 +90,23 @@ class HostRoom:
                     return
                 self._behind.popleft()
                 self.leaving -= sum(span.size for span in spans)
-                rest.run(self.give, spans, fence)
+                self.give(spans)
+                rest.run(fence.close)
 
     def address(self, span: HostSpan) -> int:
         """Where a span lies, for the host and the device."""
         return self._pieces[span.piece].address + span.start
 
     def close(self) -> None:
-        """Wait for the work that uses spans which are leaving, and free everything. Closing twice does nothing."""
+        """Free everything; all work has been waited for. Closing twice does nothing."""
         with Finishing() as rest:
+            while self._pieces:
+                rest.run(self._pieces[-1].close)  # whose memory cannot be freed now may be closed again
+                self._pieces.pop()
+            self._free.clear()
             while self._behind:
-                self._behind[0][0].wait()
                 rest.run(self._behind.popleft()[0].close)
             self.leaving = 0
-            self._free.clear()
-            while self._pieces:
-                rest.run(self._pieces.pop().close)
 
     # -- steps --------------------------------------------------------------------------------------------------
 

@@ -184,11 +184,11 @@ class SwapSpace:
         """Wait for the copies and free the host memory; what was swapped out is gone. Closing twice does nothing."""
         if not self._finalizer.alive:
             return
+        self.device.synchronize()
         with Finishing() as rest:
-            for swapped in self.swapped:
-                fence, swapped.fence = swapped.fence, None
-                self._end(swapped, fence, rest)
             rest.run(self._room.close)
+            for swapped in self.swapped:
+                self._forget(swapped, rest)
             self._finalizer.detach()
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -203,10 +203,13 @@ class SwapSpace:
 
     def _end(self, swapped: Swapped, fence: Fence | None, rest: Finishing) -> None:
         """Its host memory is free behind ``fence``."""
+        self._room.give(swapped.spans, fence)
+        self._forget(swapped, rest)
+
+    def _forget(self, swapped: Swapped, rest: Finishing) -> None:
         del self._held[swapped]
-        spans, swapped.spans = swapped.spans, []
+        swapped.spans = []
         out, swapped.fence = swapped.fence, None
-        rest.run(self._room.give, spans, fence)
         if out is not None:
             rest.run(out.close)
 
@@ -237,5 +240,8 @@ def _known_of(sequence: Sequence) -> KnownTokens | None:
 
 def _drop(room: HostRoom) -> None:
     """Free the memory of a space that was dropped without a close, and say so."""
-    room.close()
+    try:
+        room.device.synchronize()
+    finally:
+        room.close()
     warnings.warn("a swap space was never closed", ResourceWarning, stacklevel=2)
