@@ -141,7 +141,7 @@ class BlockPool:
     def take_array(self, choice: Choice) -> Ids:
         """As ``take``: int64 [blocks]."""
         self._complete(choice)
-        return _array(self._pop(choice.blocks))
+        return self._pop_array(choice.blocks)
 
     def allocate(self, blocks: int, rows: int | None = None) -> list[int]:
         """``take`` what ``choose`` finds: for use without physical memory behind the ids."""
@@ -159,7 +159,7 @@ class BlockPool:
         """As ``allocate``: int64 [blocks]."""
         blocks = operator.index(blocks)
         if 0 <= blocks <= self.available:
-            return _array(self._pop(blocks))
+            return self._pop_array(blocks)
         return self.take_array(self.choose(blocks, rows))
 
     def fork(self, blocks: Iterable[int] | Ids) -> None:
@@ -268,14 +268,21 @@ class BlockPool:
 
     def _pop(self, blocks: int) -> list[int] | Ids:
         """Take ``blocks`` of the available ones: a list or an array, as their rooms have them."""
-        taken = self._rooms.take(blocks)
-        self.used += blocks
         if blocks > _FEW:
+            taken = self._rooms.take(blocks)
             self.counts.numbers[_array(taken)] = 1
         else:
-            one = self._one
+            taken, one = _listed(self._rooms.take(blocks)), self._one
             for block in taken:
                 one[block] = 1
+        self.used += blocks
+        return taken
+
+    def _pop_array(self, blocks: int) -> Ids:
+        """As ``_pop``, as an array."""
+        taken = _array(self._rooms.take(blocks))
+        self.counts.numbers[taken] = 1
+        self.used += blocks
         return taken
 
 

@@ -46,6 +46,12 @@ class CachedBlocks:
         """How many hold a block besides the cache."""
         return self.pool.count(block) - (block in self.cache)
 
+    def holders_of(self, blocks: Sequence[int] | Ids) -> Ids:
+        """As ``holders`` of each of many blocks, int64 [blocks]."""
+        ids = id_array(blocks, self.pool.rows.blocks)
+        found: Ids = self.pool.counts.numbers[ids] - (self.cache.nodes[ids] >= 0)
+        return found
+
     def hit(self, ids: Tokens, salt: int) -> tuple[list[int], KnownTokens, int]:
         """Hold the blocks of the longest known prefix of a prompt.
 

@@ -12,7 +12,7 @@ from .block_ids import Ids
 from .committed_rows import CommittedRows
 from .rows import Rows
 
-_FEW = 8  # whole rows that are faster as a list
+_FEW = 3  # whole rows that are faster as a list
 
 
 class EvenRooms:

@@ -184,6 +184,7 @@ class Life:
         check_prefix(self.prefix, held)
         assert self.pool.available + len(held) + self.prefix.cache.idle_count == BLOCKS
         cached = self.cached
+        assert self.prefix.holders_of(range(BLOCKS)).tolist() == [self.prefix.holders(block) for block in range(BLOCKS)]
         assert set(self.router.known.values()) == cached
         assert len(self.router.known) == len(cached)
         for salt, tokens in cached:  # no block outlives the one before it
