@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
@@ -79,3 +79,15 @@ def driver_costs(name_or_path: str) -> DriverCosts:
     if wrong:
         raise ValueError(f"{path}: the cost of {wrong[0]} is {costs[wrong[0]]}; a cost is 0 microseconds or more")
     return DriverCosts(name_or_path, source, costs)
+
+
+class Lap:
+    """Called, it returns the seconds of driver calls since it was last called, or made; ``total`` tells all so far."""
+
+    def __init__(self, total: Callable[[], float]) -> None:
+        self._total, self._before = total, total()
+
+    def __call__(self) -> float:
+        """The lap."""
+        before, self._before = self._before, self._total()
+        return self._before - before

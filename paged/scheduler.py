@@ -72,6 +72,11 @@ class Scheduler:
         """Requests that were refused: longer than max_model_len, or than what the budget can ever hold."""
         return self.too_long + self.never_fits
 
+    @property
+    def held_tokens(self) -> int:
+        """``live_tokens`` between two steps."""
+        return self._decode_tokens + (self._partial.computed if self._partial else 0)
+
     def submit(self, number: int, prompt: int, output: int, priority: int = 0) -> None:
         """Let a request of ``prompt`` and ``output`` tokens wait for its turn, or reject it."""
         if prompt + output > self.limits.max_model_len:
@@ -102,7 +107,7 @@ class Scheduler:
             budget -= self._compute(self._partial, self._part(self._partial))
         if self.waiting and (self.preemptions == preempted or not self.running):
             self._start(budget)
-        if not self.tokens:
+        if not self.tokens and self.policy.alone():
             raise SchedulerError(self._stuck())
         self.written += self.tokens
 
@@ -231,7 +236,7 @@ class Scheduler:
             job.generated = self.step - job.origin - job.prompt
             job.computed = job.target - 1
         job.stops_at = job.grows_at = -1
-        if not self.running:
+        if not self.running and self.policy.alone():
             self._check_progress(job)
         self.policy.finish(job.number)
         if self.host_space and self.host_space.can_hold(job.computed):

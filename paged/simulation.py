@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .driver_costs import Lap
 from .limits import Limits
 from .meter import Meter
 from .policies.policy import Policy
@@ -12,7 +13,7 @@ from .scheduler import Scheduler
 from .serving import Serving
 from .workload import Workload
 
-_REPORT_EVERY = 64
+REPORT_EVERY = 64
 """Requests between two reports of progress."""
 
 
@@ -23,8 +24,8 @@ class Simulation:
     beginning of the next no time passes, and when nothing runs and nothing waits, the clock moves to the next arrival.
     ``prefill_s`` is the time of the steps that computed a token of a prompt, ``decode_s`` that of the others,
     ``bound_steps`` counts steps by the greatest term of their time (compute, bandwidth, overhead). What the policy
-    moved since the last step, what was swapped, and with ``driver_s`` (seconds of driver calls so far) the driver's
-    time since then, lengthen a step; ``waited_s`` is the sum of the latter two.
+    moved since the last step, what was swapped, and the driver's time where a ``lap`` of it is taken, lengthen a step;
+    ``waited_s`` is the sum of the latter two.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Simulation:
         roofline: Roofline,
         meter: Meter,
         serving: Serving | None = None,
-        driver_s: Callable[[], float] | None = None,
+        lap: Lap | None = None,
     ) -> None:
         self.workload = workload
         self.policy = policy
@@ -48,66 +49,87 @@ class Simulation:
         self.steps = 0
         self.prefill_s = self.decode_s = self.waited_s = 0.0
         self.bound_steps = [0, 0, 0]
-        self._driver_s = driver_s
-        self._driver_before = driver_s() if driver_s else 0.0
+        self._lap = lap
         self._copied = self._swapped = 0  # bytes that are in the time already
+        self._arrived = self._told = 0
+        self._arrivals = [*workload.arrival_s.tolist(), float("inf")]
+        ranks = [0] * len(workload) if workload.priority is None else workload.priority.tolist()
+        self._requests = list(zip(workload.prompt.tolist(), workload.output.tolist(), ranks, strict=True))
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Serve every request; ``progress`` hears from time to time how many are done with. Raises SchedulerError."""
-        workload, scheduler = self.workload, self.scheduler
-        arrivals = [*workload.arrival_s.tolist(), float("inf")]
-        prompts, outputs = workload.prompt.tolist(), workload.output.tolist()
-        priorities = [0] * len(workload) if workload.priority is None else workload.priority.tolist()
-        arrived, told, count = 0, 0, len(workload)
+        scheduler, meter = self.scheduler, self.meter
         while True:
-            while arrivals[arrived] <= self.now:
-                scheduler.submit(arrived, prompts[arrived], outputs[arrived], priorities[arrived])
-                arrived += 1
+            self.arrive()
             if scheduler.running or scheduler.waiting:
-                self._step()
-            elif arrived < count:
-                self._idle(arrivals[arrived])
+                self.now += self.compose()
+                if scheduler.touched:
+                    meter.set(self.policy.usage())
+                meter.advance(self.now, self.live, len(scheduler.running))
+                scheduler.complete()
+            elif self.next_arrival < float("inf"):
+                if scheduler.touched:
+                    meter.set(self.policy.usage())
+                self.now = self.next_arrival
+                meter.advance(self.now, 0, 0)
             else:
                 break
-            if progress and scheduler.completed + scheduler.rejected >= told + _REPORT_EVERY:
-                told = scheduler.completed + scheduler.rejected
-                progress(told)
-        self.meter.finish()
+            if progress:
+                self.tell(progress)
+        meter.finish()
 
-    def _step(self) -> None:
+    @property
+    def next_arrival(self) -> float:
+        """When the next request arrives; infinite if none does."""
+        when: float = self._arrivals[self._arrived]
+        return when
+
+    @property
+    def live(self) -> int:
+        """Bytes of tokens in memory in the step that was composed, one that several sequences share counted once."""
+        return (self.scheduler.live_tokens - self.policy.shared) * self.roofline.token_bytes
+
+    @property
+    def resting(self) -> int:
+        """The same between two steps."""
+        return (self.scheduler.held_tokens - self.policy.shared) * self.roofline.token_bytes
+
+    def arrive(self) -> None:
+        """Let the scheduler have what has arrived."""
+        while self._arrivals[self._arrived] <= self.now:
+            self.scheduler.submit(self._arrived, *self._requests[self._arrived])
+            self._arrived += 1
+
+    def compose(self) -> float:
+        """Compose the next step and return how long it takes, in seconds; 0 if it can only wait for others' memory."""
         scheduler, policy = self.scheduler, self.policy
         scheduler.schedule()
+        if not scheduler.tokens:
+            return 0.0
         seconds, bound = self.roofline.step(scheduler.tokens, scheduler.kv_tokens, policy.copied - self._copied)
         if scheduler.touched:
             self._copied = policy.copied
             seconds += self._wait()
-            self.meter.set(policy.usage())
-        self.now += seconds
-        live = (scheduler.live_tokens - policy.shared) * self.roofline.token_bytes
-        self.meter.advance(self.now, live, len(scheduler.running))
         if scheduler.prefill_tokens:
             self.prefill_s += seconds
         else:
             self.decode_s += seconds
         self.bound_steps[bound] += 1
         self.steps += 1
-        scheduler.complete()
+        return seconds
 
     def _wait(self) -> float:
         """Seconds that the driver's calls and the bus have taken since they were last asked, where they count."""
-        seconds = 0.0
-        if self._driver_s:
-            before, self._driver_before = self._driver_before, self._driver_s()
-            seconds = self._driver_before - before
+        seconds = self._lap() if self._lap else 0.0
         if self.host_space:
             before, self._swapped = self._swapped, self.host_space.copied
             seconds += (self._swapped - before) / self.serving.pcie_bandwidth
         self.waited_s += seconds
         return seconds
 
-    def _idle(self, until: float) -> None:
-        """Nothing to do before the next arrival."""
-        if self.scheduler.touched:
-            self.meter.set(self.policy.usage())
-        self.now = until
-        self.meter.advance(until, 0, 0)
+    def tell(self, progress: Callable[[int], None]) -> None:
+        """Say how many requests are done with, if it is time to."""
+        done = self.scheduler.completed + self.scheduler.rejected
+        if done >= self._told + REPORT_EVERY:
+            self._told = done
+            progress(done)

@@ -6,7 +6,7 @@ Read one from a file with ``trace_reader.read_trace`` or make one here from publ
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,18 @@ class Workload:
     def lengths(self) -> dict[str, dict[str, int]]:
         """Quantiles, greatest value and sum of prompt and output lengths, in tokens."""
         return {"prompt": _summary(self.prompt), "output": _summary(self.output)}
+
+
+def together(workloads: Sequence[Workload]) -> Workload:
+    """All requests of several workloads in the order of their arrival, for their lengths and their number."""
+    if len(workloads) == 1:
+        return workloads[0]
+    order = np.argsort(np.concatenate([one.arrival_s for one in workloads]), kind="stable")
+    arrival, prompt, output = (
+        np.concatenate([getattr(one, name) for one in workloads])[order] for name in ("arrival_s", "prompt", "output")
+    )
+    notes = tuple(dict.fromkeys(note for one in workloads for note in one.notes))
+    return Workload(" + ".join(one.name for one in workloads), arrival, prompt, output, notes)
 
 
 def _summary(tokens: Integers) -> dict[str, int]:

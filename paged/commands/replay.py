@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import vmm
 from ..atomic_file import check_writable, write_atomically
 from ..driver_costs import SETS, driver_costs
 from ..policies import POLICIES
-from ..replay import Run, load_workload, report_of, run_all
+from ..replay import Run, load_workloads, report_of, run_all
 from ..replay.chart import FORMATS, plot
 from ..replay.options import Options
 from ..replay.processes import ReplayError
@@ -27,6 +27,7 @@ from ..replay.report import Report
 from ..replay.setup import describe_budget, prepare
 from ..replay.table import conclusion, driver_time_source, rejections, table
 from ..scheduler import SchedulerError
+from ..workload import Workload
 
 STDOUT = "-"
 _PIPE_WIDTH = 120
@@ -38,6 +39,7 @@ Examples:
   python -m paged replay azure_conv_2023.csv --model llama-3-8b --gpu-memory 80GiB --json out.json
   python -m paged replay trace.jsonl --policy paged-vmm --policy static --rate-scale 4 --limit 2000
   python -m paged replay trace.csv --policy paged-vmm --order layer --compact 1.1
+  python -m paged replay --model llama-3-8b --trace a.csv --model qwen2.5-7b --trace b.csv --policy paged-vmm
 """
 
 
@@ -55,7 +57,15 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 
 @click.command(epilog=_EPILOG)
 @click.argument("trace", required=False, type=click.Path())
-@_option("--model", str, "A preset, a Hugging Face name, or the path of a config.json.")
+@click.option(
+    "--model",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="A preset, a Hugging Face name, or the path of a config.json. Repeated: models that share the GPU, a step "
+    "each in turn, and the KV budget; under paged-vmm memory flows to whoever needs it, else each has an equal part. "
+    f"[{_DEFAULTS['model']}]",
+)
+@click.option("--trace", "traces", multiple=True, metavar="FILE", help="As TRACE; repeatable, one for each --model.")
 @_option("--kv-cache-dtype", str, "Type of K and V: auto (the model's own), bfloat16, float16 or float32.")
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help=f"Repeatable: {', '.join(POLICIES)}; or all.")
 @_option("--gpu-memory", str, "Memory of the GPU; what is free on a real one, 80 GiB on the host.", metavar="SIZE")
@@ -91,7 +101,12 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 @click.option("--json", "json_path", metavar="FILE", help="Write the report as JSON; - is standard output.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
 def replay(
-    trace: str | None, processes: int | None, json_path: str | None, plot_path: str | None, **given: Any
+    trace: str | None,
+    traces: tuple[str, ...],
+    processes: int | None,
+    json_path: str | None,
+    plot_path: str | None,
+    **given: Any,
 ) -> None:
     """Compare how virtual and physical memory grow under a request trace.
 
@@ -99,15 +114,16 @@ def replay(
     quantiles. Continuous batching is simulated to the step, and the real allocators serve it, policy by policy.
     """
     options = Options(**{name: value for name, value in given.items() if value not in (None, ())})
-    _check_outputs(trace, json_path, plot_path)
+    files = [trace, *traces] if trace is not None else list(traces)
+    _check_outputs(files, json_path, plot_path)
     setup = prepare(options)
-    run = Run(setup, load_workload(trace, options), driver_costs(options.driver_costs))
+    run = Run(setup, load_workloads(files, options), driver_costs(options.driver_costs))
     console = _console(json_path)
     _introduce(console, run)
     with _failures():
         with _progress(run) as progress:
             results = run_all(run, processes or len(os.sched_getaffinity(0)), progress)
-        report = report_of(run, run.workload, results)
+        report = report_of(run, results)
         _write(report, json_path, plot_path)
     _conclude(console, report, run, plot_path)
     if not any(result.completed for result in report.policies.values()):
@@ -129,11 +145,11 @@ def _failures() -> Iterator[None]:
         raise click.ClickException(str(error) or type(error).__name__) from error
 
 
-def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | None) -> None:
+def _check_outputs(traces: Sequence[str], json_path: str | None, plot_path: str | None) -> None:
     """Find what cannot be written before anything runs."""
     paths = [Path(path) for path in (json_path, plot_path) if path is not None and path != STDOUT]
     for path in paths:
-        check_writable(path, *([Path(trace)] if trace is not None else []))
+        check_writable(path, *map(Path, traces))
     if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
         raise ValueError(f"{paths[0]} is named for the JSON and for the picture; give each a file of its own")
     if plot_path is not None and Path(plot_path).suffix[1:].lower() not in FORMATS:
@@ -142,11 +158,18 @@ def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | No
 
 def _introduce(console: Console, run: Run) -> None:
     """On what, with which budget, and which workload."""
-    setup, load = run.setup, run.workload
+    setup = run.setup
     console.print(
         f"Driver {setup.driver}, device {setup.device_name}, backing {_BACKINGS.get(setup.backing, setup.backing)}"
     )
-    console.print(f"{setup.model.name}: {setup.layout.spec}; {describe_budget(setup)}")
+    models = "; ".join(f"{one.model.name}: {one.layout.spec}" for one in setup.members)
+    console.print(f"{models}; {describe_budget(setup)}")
+    for load in run.workloads:
+        _describe(console, load, setup.options)
+
+
+def _describe(console: Console, load: Workload, options: Options) -> None:
+    """One workload: how many requests, how long."""
     lengths = load.lengths()
     console.print(
         f"{load.name}: {len(load):,} requests in {load.arrival_s[-1]:,.0f} s; prompts of {lengths['prompt']['p50']:,} "
@@ -155,7 +178,7 @@ def _introduce(console: Console, run: Run) -> None:
     )
     for note in load.notes:
         console.print(f"note: {note}")
-    if load.hash_ids is not None and not setup.options.prefix_cache:
+    if load.hash_ids is not None and not options.prefix_cache:
         console.print(
             "note: the trace says which prompts begin alike; with --prefix-cache the paged policies share that"
         )
@@ -169,7 +192,7 @@ def _progress(run: Run) -> Iterator[Callable[[str, int], None] | None]:
         return
     columns = (TextColumn("{task.description:<15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        total = len(run.workload)
+        total = sum(map(len, run.workloads))
         tasks = {name: bars.add_task(name, total=total, start=False) for name in run.setup.options.policies}
 
         def tell(name: str, done: int) -> None:

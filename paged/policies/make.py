@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from vmm import Device
+from vmm import ChunkSupply, Device, Share
 
 from ..prompt_tokens import PromptTokens
 from ..workload import Workload
@@ -20,8 +23,31 @@ if TYPE_CHECKING:
     from ..replay.setup import Setup
 
 
-def make_policy(name: str, device: Device, setup: Setup, workload: Workload | None = None) -> Policy:
+def make_policies(
+    name: str, device: Device, setup: Setup, workloads: Sequence[Workload], stack: ExitStack
+) -> list[Policy]:
+    """One policy a model of ``setup``, closed with ``stack``; of several, all within the budget.
+
+    Under paged-vmm they draw from one supply, each as much as it needs; else each has an equal part.
+    """
+    members, supply = setup.members, None
+    if len(members) > 1 and name == "paged-vmm":
+        supply = stack.enter_context(ChunkSupply(device, setup.layout.chunk, budget=setup.budget))
+    elif len(members) > 1:
+        members = tuple(dataclasses.replace(one, budget=setup.budget // len(members)) for one in members)
+    found = []
+    for number, (member, workload) in enumerate(zip(members, workloads, strict=True)):
+        share = stack.enter_context(supply.share(f"{member.model.name} {number}")) if supply else None
+        found.append(stack.enter_context(closing(make_policy(name, device, member, workload, share))))
+    return found
+
+
+def make_policy(
+    name: str, device: Device, setup: Setup, workload: Workload | None = None, share: Share | None = None
+) -> Policy:
     """The policy called ``name`` within the setup's budget, for the prompts of ``workload`` if it caches prefixes.
+
+    paged-vmm takes its memory from ``share`` if there is one.
 
     Raises ValueError for an unknown name.
     """
@@ -45,6 +71,7 @@ def make_policy(name: str, device: Device, setup: Setup, workload: Workload | No
             compact=options.compact,
             compact_blocks=options.compact_blocks,
             prompts=prompts,
+            share=share,
         )
     return ContiguousVmm(
         device,

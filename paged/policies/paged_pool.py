@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vmm import ChunkSupply, Device
+from vmm import Device, Share
 
 from ..layout import KVLayout
 from ..pool import KVPool
@@ -26,16 +26,25 @@ class PagedPool(Policy):
         prealloc: bool,
         prompts: PromptTokens | None = None,
         moves: bool = False,
-        supply: ChunkSupply | None = None,
+        share: Share | None = None,
     ) -> None:
         self.budget = budget
         self.copied = 0
+        self.share = share
         self.prompts = prompts
         self.pool = KVPool(
-            device, layout, budget=budget, prealloc=prealloc, prefix_cache=prompts is not None, supply=supply
+            device, layout, budget=budget, prealloc=prealloc, prefix_cache=prompts is not None, supply=share
         )
         plain = prompts is None and not moves
         self.tables: Tables = BareTables(self.pool) if plain else SequenceTables(self.pool, prompts)
+
+    def alone(self) -> bool:
+        """Whether no other model holds memory of the budget."""
+        share = self.share
+        if share is None:
+            return True
+        assert share.budget is not None and share.available is not None, "models share a budget"
+        return share.budget - share.available - share.in_use < share.chunk_size
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.pool.layout.block_size)
@@ -50,7 +59,7 @@ class PagedPool(Policy):
 
     def can_admit(self, tokens: int, spare: int = 0) -> bool:
         """Whether so many blocks are to be had. Blocks that a prompt will share are not counted off: they may go."""
-        if not self.tables:
+        if not self.tables and not self.share:
             return self.fits(tokens)
         return self.pool.can_allocate(self._blocks(tokens) + -(-spare // self.pool.layout.block_bytes))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vmm import ChunkSupply, Device
+from vmm import Device, Share
 
 from ..layout import KVLayout
 from ..prompt_tokens import PromptTokens
@@ -27,10 +27,10 @@ class PagedVmm(PagedPool):
         compact: float | None = None,
         compact_blocks: int = 8,
         prompts: PromptTokens | None = None,
-        supply: ChunkSupply | None = None,
+        share: Share | None = None,
     ) -> None:
         moves = compact is not None
-        super().__init__(device, budget, layout, prealloc=False, prompts=prompts, moves=moves, supply=supply)
+        super().__init__(device, budget, layout, prealloc=False, prompts=prompts, moves=moves, share=share)
         self.reserve, self.compact, self.compact_blocks = reserve, compact, compact_blocks
 
     def finish(self, request: int) -> None:

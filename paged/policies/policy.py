@@ -55,6 +55,10 @@ class Policy(Protocol):
         """Whether a sequence that ends with ``tokens`` tokens can always be served when it is alone."""
         ...
 
+    def alone(self) -> bool:
+        """Whether nobody else holds memory of the budget, so that what is not to be had now will never be."""
+        return True
+
     def can_admit(self, tokens: int, spare: int = 0) -> bool:
         """Whether a new sequence of ``tokens`` tokens has room now, beside ``spare`` bytes that stay free."""
         ...

@@ -39,7 +39,9 @@ class Options:
     """Options of a replay; sizes are bytes or text such as "80 GiB". Raises ValueError for what cannot be meant.
 
     * ``policies``: names of policies, or "all".
-    * ``model``: a preset, a Hugging Face name or the path of a config.json; ``kv_cache_dtype``: "auto" or a type.
+    * ``model``: a preset, a Hugging Face name or the path of a config.json, or several of them, which share the GPU:
+      its compute by turns, a step each on one clock, and its memory within one budget. paged-vmm lets memory flow to
+      whoever needs it; under every other policy each has an equal part. ``kv_cache_dtype``: "auto" or a type.
     * ``gpu_memory``: None is 80 GiB on the host driver, and what is free on a real device. The KV budget is
       ``gpu_memory_utilization`` of it less the weights and ``activation_memory``.
     * ``max_model_len``: None is the model's own. ``max_num_seqs``, ``max_num_batched_tokens``: bounds of a batch.
@@ -61,7 +63,7 @@ class Options:
     * ``flops``, ``bandwidth`` (a second) and ``step_overhead`` (seconds): the roofline's constants.
     """
 
-    model: str = "llama-3-8b"
+    model: str | tuple[str, ...] = "llama-3-8b"
     kv_cache_dtype: str = "auto"
     policies: tuple[str, ...] = POLICIES
     gpu_memory: Size | None = None
@@ -95,6 +97,11 @@ class Options:
     step_overhead: float = STEP_OVERHEAD_S
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, str):
+            names = tuple(self.model)
+            object.__setattr__(self, "model", names[0] if len(names) == 1 else names)
+        if not self.models:
+            raise ValueError("no model is named; give a preset or the path of a config.json")
         if not (0 < self.gpu_memory_utilization <= 1):
             raise ValueError(f"GPU memory utilization must be above 0 and at most 1, not {self.gpu_memory_utilization}")
         if not (math.isfinite(self.reserve) and self.reserve >= 0):
@@ -118,6 +125,11 @@ class Options:
             raise ValueError(f"no policy is named; give at least one of {', '.join(POLICIES)}")
         for name in self.policies:
             check_policy(name)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models' names."""
+        return (self.model,) if isinstance(self.model, str) else self.model
 
     def activation_bytes(self) -> int:
         """``activation_memory`` in bytes; 0 is allowed."""

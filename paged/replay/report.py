@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..prompt_tokens import PromptTokens
@@ -39,6 +40,17 @@ class PrefixUse(NamedTuple):
         return self.hit_blocks / self.asked_blocks if self.asked_blocks else 0.0
 
 
+class Served(NamedTuple):
+    """What became of the requests of one of several models, and when the last of them had ended (seconds)."""
+
+    model: str
+    completed: int
+    rejected: int
+    preemptions: int
+    output_tokens: int
+    finished_s: float
+
+
 @dataclasses.dataclass(frozen=True)
 class PolicyResult:
     """One policy's run. Sizes are bytes, times simulated seconds, ``waste`` mean bytes by cause.
@@ -48,7 +60,8 @@ class PolicyResult:
     ``driver_calls`` took: measured on a real driver, on the host by a published cost set, whose gaps are ``uncosted``.
     Of the ``preemptions`` those ``swapped`` went to the host and back, ``swapped_bytes`` both ways together.
     ``waited_s`` of the duration is for the bus, and for the driver where its time is charged. ``written_bytes`` are KV
-    of tokens computed, ``copied_bytes`` what was moved besides. ``prefix`` is None without a prefix cache.
+    of tokens computed, ``copied_bytes`` what was moved besides. ``prefix`` is None without a prefix cache. ``models``
+    has one entry a model; all other figures are those of all models together.
     """
 
     reserved: Figure
@@ -76,6 +89,7 @@ class PolicyResult:
     driver_s: float
     uncosted: tuple[str, ...]
     timeline: Timeline
+    models: tuple[Served, ...]
 
     @property
     def rejected(self) -> int:
@@ -115,6 +129,7 @@ class PolicyResult:
             "copied_bytes": self.copied_bytes,
             "written_bytes": self.written_bytes,
             "prefix": self.prefix._asdict() if self.prefix else None,
+            "models": [served._asdict() for served in self.models],
             "driver_calls": self.driver_calls,
             "driver_time_s": self.driver_s,
         }
@@ -156,43 +171,56 @@ class Report:
 
 
 def result_of(
-    simulation: Simulation, driver_calls: dict[str, int], driver_s: float, uncosted: tuple[str, ...]
+    members: Sequence[Simulation],
+    models: Sequence[str],
+    finished_s: Sequence[float],
+    driver_calls: dict[str, int],
+    driver_s: float,
+    uncosted: tuple[str, ...],
 ) -> PolicyResult:
-    """The figures of a simulation that has run."""
-    meter, scheduler = simulation.meter, simulation.scheduler
+    """The figures of simulations that have run, one a model on the same meter."""
+    meter, schedulers = members[0].meter, [member.scheduler for member in members]
     waste = meter.whole_parts()
     live = waste.pop("live")
+    bounds = [sum(terms) for terms in zip(*(member.bound_steps for member in members), strict=True)]
     return PolicyResult(
         reserved=Figure(round(meter.mean("reserved")), meter.reserved_peak),
         committed=Figure(live + sum(waste.values()), meter.committed_peak),
         live=Figure(live, meter.live_peak),
         running=Figure(meter.mean("running"), meter.running_peak),
         waste=waste,
-        preemptions=scheduler.preemptions,
-        swapped=scheduler.swapped,
-        swapped_bytes=simulation.host_space.copied if simulation.host_space else 0,
-        completed=scheduler.completed,
-        too_long=scheduler.too_long,
-        never_fits=scheduler.never_fits,
-        steps=simulation.steps,
-        duration_s=simulation.now,
-        prefill_s=simulation.prefill_s,
-        decode_s=simulation.decode_s,
-        bound_steps=dict(zip(("compute", "bandwidth", "overhead"), simulation.bound_steps, strict=True)),
-        tokens_per_s=_rate(scheduler.generated, simulation.now),
-        waited_s=simulation.waited_s,
-        copied_bytes=simulation.policy.copied,
-        written_bytes=scheduler.written * simulation.roofline.token_bytes,
-        prefix=_prefix_use(simulation.policy.prompts),
+        preemptions=sum(one.preemptions for one in schedulers),
+        swapped=sum(one.swapped for one in schedulers),
+        swapped_bytes=sum(member.host_space.copied for member in members if member.host_space),
+        completed=sum(one.completed for one in schedulers),
+        too_long=sum(one.too_long for one in schedulers),
+        never_fits=sum(one.never_fits for one in schedulers),
+        steps=sum(member.steps for member in members),
+        duration_s=meter.now,
+        prefill_s=sum(member.prefill_s for member in members),
+        decode_s=sum(member.decode_s for member in members),
+        bound_steps=dict(zip(("compute", "bandwidth", "overhead"), bounds, strict=True)),
+        tokens_per_s=_rate(sum(one.generated for one in schedulers), meter.now),
+        waited_s=sum(member.waited_s for member in members),
+        copied_bytes=sum(member.policy.copied for member in members),
+        written_bytes=sum(member.scheduler.written * member.roofline.token_bytes for member in members),
+        prefix=_prefix_use([member.policy.prompts for member in members if member.policy.prompts]),
         driver_calls=driver_calls,
         driver_s=driver_s,
         uncosted=uncosted,
         timeline=meter.timeline,
+        models=tuple(
+            Served(name, one.completed, one.rejected, one.preemptions, one.generated, end)
+            for name, one, end in zip(models, schedulers, finished_s, strict=True)
+        ),
     )
 
 
-def _prefix_use(prompts: PromptTokens | None) -> PrefixUse | None:
-    return PrefixUse(prompts.asked_tokens, prompts.hit_tokens, prompts.asked, prompts.hit) if prompts else None
+def _prefix_use(caches: Sequence[PromptTokens]) -> PrefixUse | None:
+    if not caches:
+        return None
+    counts = [(one.asked_tokens, one.hit_tokens, one.asked, one.hit) for one in caches]
+    return PrefixUse(*(sum(parts) for parts in zip(*counts, strict=True)))
 
 
 def _rate(count: int, seconds: float) -> float:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import vmm
 
 from ..driver_calls import DriverCalls
-from ..driver_costs import DriverCosts, driver_costs
+from ..driver_costs import DriverCosts, Lap, driver_costs
 from ..meter import Meter
-from ..policies.make import make_policy
+from ..policies.make import make_policies
 from ..simulation import Simulation
 from ..trace_reader import read_trace
-from ..workload import DEFAULT_RATE, GENERATED_RATE, GENERATED_REQUESTS, TraceError, Workload, generate
+from ..turns import Turns
+from ..workload import DEFAULT_RATE, GENERATED_RATE, GENERATED_REQUESTS, TraceError, Workload, generate, together
 from .options import Options
 from .processes import run_in_processes
 from .report import PolicyResult, Report, result_of
@@ -24,12 +25,15 @@ from .setup import Setup, prepare
 
 _NO_PREFIX = "{} says of no prompt how it begins (hash_ids); leave the prefix cache out"
 
+Trace = str | Path | Workload | None
+"""A file, a Workload, or None for one that is made."""
+
 Progress = Callable[[str, int], None]
 """Told from time to time which policy has dealt with how many requests."""
 
 
 def replay(
-    trace: str | Path | Workload | None = None,
+    trace: Trace | Sequence[Trace] = None,
     options: Options | None = None,
     *,
     processes: int = 1,
@@ -42,15 +46,16 @@ def replay(
     ``changes`` are fields of Options by name: ``replay("trace.csv", model="llama-3-8b", gpu_memory="80 GiB")``. With
     ``processes`` above 1 the policies run side by side, each in a process of its own, wherever they do not share one
     memory (the host driver with backing "none"); a script that asks for that must guard its main, as multiprocessing
-    demands. ``measure`` adds to each timeline what the driver or the operating system says is in use.
+    demands. ``measure`` adds to each timeline what the driver or the operating system says is in use. Several models
+    have a trace each, in the same order.
 
     Raises ValueError for options and traces that make no sense, ReplayError if a policy's process fails, and
     SchedulerError or vmm's errors if a policy does.
     """
     setup = prepare(dataclasses.replace(options or Options(), **changes))
     costs = driver_costs(setup.options.driver_costs)
-    run = Run(setup, load_workload(trace, setup.options), costs, measure)
-    return report_of(run, run.workload, run_all(run, processes, progress))
+    run = Run(setup, load_workloads(trace, setup.options), costs, measure)
+    return report_of(run, run_all(run, processes, progress))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +63,8 @@ class Run:
     """What every policy is given: plain data that can go to another process."""
 
     setup: Setup
-    workload: Workload
+    workloads: tuple[Workload, ...]
+    """One a model."""
     costs: DriverCosts
     measure: bool = False
 
@@ -68,8 +74,20 @@ class Run:
         return self.setup.driver != "host" or self.setup.backing == "memory"
 
 
-def load_workload(trace: str | Path | Workload | None, options: Options) -> Workload:
-    """The workload that a replay runs: read or made, cut to ``limit``, its gaps divided by ``rate_scale``."""
+def load_workloads(trace: Trace | Sequence[Trace], options: Options) -> tuple[Workload, ...]:
+    """A workload for each model. Raises TraceError for traces that are not as many; without any each is made."""
+    traces = [trace] if trace is None or isinstance(trace, str | Path | Workload) else list(trace)
+    count = len(options.models)
+    if traces in ([None], []):
+        seeds = [dataclasses.replace(options, seed=options.seed + number) for number in range(count)]
+        return tuple(load_workload(None, one) for one in seeds)
+    if len(traces) != count:
+        raise TraceError(f"{count} models and {len(traces)} traces are given; name a trace for each model")
+    return tuple(load_workload(one, options) for one in traces)
+
+
+def load_workload(trace: Trace, options: Options) -> Workload:
+    """A workload as it is replayed: read or made, cut to ``limit``, its gaps divided by ``rate_scale``."""
     if trace is None:
         if options.prefix_cache:
             raise TraceError(_NO_PREFIX.format("a workload that is made"))
@@ -100,23 +118,27 @@ def run_policy(run: Run, name: str, progress: Progress | None = None) -> PolicyR
     with vmm.Device(0, driver=calls.api) as device:
         calls.clear()
         meter = Meter(setup.budget, probe=_probe(device, calls) if run.measure else None)
-        policy = make_policy(name, device, setup, run.workload)
-        with contextlib.closing(policy):
-            simulation = Simulation(
-                run.workload, policy, setup.limits, setup.roofline, meter, setup.serving, _driver_s(run, calls)
-            )
-            simulation.run((lambda done: progress(name, done)) if progress else None)
+        with contextlib.ExitStack() as stack:
+            policies = make_policies(name, device, setup, run.workloads, stack)
+            lap = _lap(run, calls)
+            members = [
+                Simulation(load, policy, one.limits, one.roofline, meter, one.serving, lap)
+                for load, policy, one in zip(run.workloads, policies, setup.members, strict=True)
+            ]
+            running = Turns(members, meter) if len(members) > 1 else members[0]
+            running.run((lambda done: progress(name, done)) if progress else None)
+            finished = running.finished_s if isinstance(running, Turns) else [running.now]
         counts = calls.counts()
-        if calls.timed:
-            return result_of(simulation, counts, calls.seconds, ())
-        return result_of(simulation, counts, run.costs.seconds(counts), tuple(run.costs.missing(counts)))
+        costs = run.costs.seconds(counts), tuple(run.costs.missing(counts))
+        driver_s, uncosted = (calls.seconds, ()) if calls.timed else costs
+        return result_of(members, setup.options.models, finished, counts, driver_s, uncosted)
 
 
-def _driver_s(run: Run, calls: DriverCalls) -> Callable[[], float] | None:
-    """Seconds of driver calls so far, measured or by cost, where they are to count; else None."""
+def _lap(run: Run, calls: DriverCalls) -> Lap | None:
+    """Tells the seconds of driver calls, measured or by cost, where they are to count; else None."""
     if not run.setup.options.charge_driver_time:
         return None
-    return lambda: calls.seconds if calls.timed else run.costs.seconds(calls.counts())
+    return Lap(lambda: calls.seconds if calls.timed else run.costs.seconds(calls.counts()))
 
 
 def _probe(device: vmm.Device, calls: DriverCalls) -> Callable[[], float]:
@@ -128,18 +150,19 @@ def _probe(device: vmm.Device, calls: DriverCalls) -> Callable[[], float]:
     return lambda: float("nan") if committed(0) is None else float(committed(0))
 
 
-def report_of(run: Run, workload: Workload, results: dict[str, PolicyResult]) -> Report:
+def report_of(run: Run, results: dict[str, PolicyResult]) -> Report:
     """Everything in one place, the options as they were resolved."""
-    setup, options = run.setup, run.setup.options
+    setup, options, workload = run.setup, run.setup.options, together(run.workloads)
+    models = " + ".join(member.model.name for member in setup.members)
     resolved = {
         **dataclasses.asdict(options),
-        "model": setup.model.name,
+        "model": models,
         "driver": setup.driver,
         "backing": setup.backing,
         "gpu_memory": setup.memory,
         "activation_memory": options.activation_bytes(),
         "swap_space": setup.serving.swap_space,
-        "weight_bytes": setup.model.weight_bytes,
+        "weight_bytes": sum(member.model.weight_bytes for member in setup.members),
         "budget_bytes": setup.budget,
         "token_bytes": setup.model.token_bytes,
         "max_model_len": setup.limits.max_model_len,
@@ -149,7 +172,7 @@ def report_of(run: Run, workload: Workload, results: dict[str, PolicyResult]) ->
     return Report(
         trace=workload.name,
         requests=len(workload),
-        model=setup.model.name,
+        model=models,
         driver=setup.driver,
         device=setup.device_name,
         backing=setup.backing,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import vmm
 from vmm import format_size, round_down
@@ -27,7 +28,8 @@ class Setup:
     """One replay, ready to run; plain data that can go to another process.
 
     ``driver``, ``device_name`` and ``backing`` say on what, ``memory`` is the GPU's in bytes and ``budget`` what is
-    left of it for KV, ``layout`` how the paged policies lay it out.
+    left of it for KV, ``layout`` how the paged policies lay it out. Of several models each has a Setup, with the budget
+    of all: the first, and the ``others`` in it.
     """
 
     options: Options
@@ -41,6 +43,12 @@ class Setup:
     limits: Limits
     roofline: Roofline
     serving: Serving
+    others: tuple[Setup, ...] = ()
+
+    @property
+    def members(self) -> tuple[Setup, ...]:
+        """One a model."""
+        return (self, *self.others)
 
     def open_driver(self) -> DriverCalls:
         """The driver, fresh if it is the host's, with its calls counted (and timed if it is real)."""
@@ -52,7 +60,27 @@ class Setup:
 
 def prepare(options: Options) -> Setup:
     """Look at everything before anything runs. Raises ValueError and vmm's errors, each with the remedy."""
-    model = find_model(options.model, options.kv_cache_dtype)
+    models = [find_model(name, options.kv_cache_dtype) for name in options.models]
+    device = _find_device(options)
+    budget = kv_budget(options, sum(model.weight_bytes for model in models), device.memory)
+    first, *others = (_setup_of(options, model, device, budget) for model in models)
+    setup = dataclasses.replace(first, others=tuple(others))
+    _check_budget(setup)
+    return setup
+
+
+class _Found(NamedTuple):
+    """The device: the real one if it is asked for or there, else the host's; bytes."""
+
+    driver: str
+    name: str
+    backing: str
+    memory: int
+    granularity: int
+
+
+def _setup_of(options: Options, model: ModelSpec, device: _Found, budget: int) -> Setup:
+    """What one model needs."""
     if len(model.groups) > 1:
         raise ValueError(f"{model.name} keeps different KV in {len(model.groups)} groups of layers; replay takes one")
     limits = Limits(
@@ -66,27 +94,23 @@ def prepare(options: Options) -> Setup:
         options.bandwidth,
         options.step_overhead,
     )
-    driver, device_name, backing, memory, granularity = _find_device(options)
-    chunk = options.chunk_bytes(granularity)
+    chunk = options.chunk_bytes(device.granularity)
     layout = KVLayout(model.groups[0], options.block_size, options.order, chunk=chunk)
-    budget = kv_budget(options, model, memory)
-    serving = options.serving()
-    setup = Setup(options, model, driver, device_name, backing, memory, budget, layout, limits, roofline, serving)
-    _check_budget(setup)
-    return setup
+    return Setup(options, model, *device[:4], budget, layout, limits, roofline, options.serving())
 
 
-def kv_budget(options: Options, model: ModelSpec, memory: int) -> int:
+def kv_budget(options: Options, weights: int, memory: int) -> int:
     """Bytes left for KV: utilization x memory - weights - activation memory, as vLLM counts them. May be negative."""
-    return int(memory * options.gpu_memory_utilization) - model.weight_bytes - options.activation_bytes()
+    return int(memory * options.gpu_memory_utilization) - weights - options.activation_bytes()
 
 
 def describe_budget(setup: Setup) -> str:
     """The budget and how it came about."""
     options = setup.options
+    weights = sum(member.model.weight_bytes for member in setup.members)
     return (
         f"KV budget {format_size(setup.budget)} = {options.gpu_memory_utilization:g} x {format_size(setup.memory)} "
-        f"- {format_size(setup.model.weight_bytes)} weights - {format_size(options.activation_bytes())} activations"
+        f"- {format_size(weights)} weights - {format_size(options.activation_bytes())} activations"
     )
 
 
@@ -97,22 +121,21 @@ def _max_model_len(options: Options, model: ModelSpec) -> int:
     return model.max_positions if asked is None else asked
 
 
-def _find_device(options: Options) -> tuple[str, str, str, int, int]:
-    """(driver, name, backing, memory, granularity): the real device if it is asked for or there, else the host's."""
+def _find_device(options: Options) -> _Found:
     asked = options.gpu_memory_bytes()
     if (options.driver or os.environ.get("VMM_DRIVER")) != "host":
         with vmm.Device(0, driver=options.driver) as device:
             if device.driver.name != "host":
                 if options.backing is not None:
                     raise ValueError(f"backing {options.backing!r} is the host driver's; leave it out on driver 'cuda'")
-                return "cuda", device.name, device.backing, _real_memory(device, asked), device.granularity
+                return _Found("cuda", device.name, device.backing, _real_memory(device, asked), device.granularity)
     backing = options.backing or "none"
     memory = DEFAULT_GPU_MEMORY if asked is None else asked
     with vmm.Device(0, driver=vmm.HostDriver(memory="64 MiB", backing="none")) as device:
         name, granularity = device.name, device.granularity
     if memory < granularity:
         raise ValueError(f"GPU memory {format_size(memory)} is less than the granularity, {format_size(granularity)}")
-    return "host", name, backing, round_down(memory, granularity), granularity
+    return _Found("host", name, backing, round_down(memory, granularity), granularity)
 
 
 def _real_memory(device: vmm.Device, asked: int | None) -> int:
@@ -128,8 +151,8 @@ def _real_memory(device: vmm.Device, asked: int | None) -> int:
 
 def _check_budget(setup: Setup) -> None:
     """Raise ValueError for a budget in which not even one block has a place, or that this machine cannot hold."""
-    least = max(setup.layout.row_bytes, setup.layout.block_bytes)
-    if setup.budget < least:
+    least = max(max(member.layout.row_bytes, member.layout.block_bytes) for member in setup.members)
+    if setup.budget < least * len(setup.members):
         raise ValueError(
             f"{describe_budget(setup)}: less than one block needs ({format_size(least)}); "
             "give more GPU memory or utilization, or a smaller model"
@@ -140,7 +163,7 @@ def _check_budget(setup: Setup) -> None:
             f"{describe_budget(setup)}, but this machine has {format_size(available)} of memory to give; "
             "give less GPU memory, or use backing 'none'"
         )
-    blocks = setup.layout.blocks_in(setup.budget)
+    blocks = max(member.layout.blocks_in(setup.budget) for member in setup.members)
     if blocks > _MOST_BLOCKS:
         raise ValueError(
             f"{describe_budget(setup)}: {blocks:,} blocks of {setup.options.block_size} tokens are more than the "

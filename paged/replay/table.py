@@ -56,6 +56,17 @@ def _wasted(cause: str, result: PolicyResult) -> str:
     return format_size(result.waste[cause]) if result.waste[cause] else "-"
 
 
+def _served(report: Report) -> Rows:
+    """Of several models, when each had ended."""
+    names = [served.model for served in next(iter(report.policies.values())).models]
+    for number, name in enumerate(names if len(names) > 1 else ()):
+        yield f"{number + 1}: {name} done at", partial(_finished, number)
+
+
+def _finished(number: int, result: PolicyResult) -> str:
+    return f"{result.models[number].finished_s:,.1f} s"
+
+
 def _bound(term: str, result: PolicyResult) -> str:
     return f"{result.bound_steps[term]:,}"
 
@@ -78,6 +89,7 @@ def _service(report: Report) -> Rows:
     yield "completed", lambda result: f"{result.completed:,}"
     yield "rejected: too long", lambda result: f"{result.too_long:,}"
     yield "rejected: never fits", lambda result: f"{result.never_fits:,}"
+    yield from _served(report)
     yield "duration", lambda result: f"{result.duration_s:,.1f} s"
     yield "output tokens/s", lambda result: f"{result.tokens_per_s:,.1f}"
 

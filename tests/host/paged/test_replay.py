@@ -124,7 +124,7 @@ def test_json_is_what_was_agreed(small: Report) -> None:
             "reserved_bytes", "committed_bytes", "live_bytes", "committed_over_live", "waste_bytes", "running",
             "preemptions", "preemptions_by_kind", "swapped_bytes", "completed", "rejected", "duration_s", "prefill_s",
             "decode_s", "bound_steps", "tokens_per_s", "waited_s", "copied_bytes", "written_bytes", "prefix",
-            "driver_calls", "driver_time_s",
+            "models", "driver_calls", "driver_time_s",
         ]  # fmt: skip
         for key in ("reserved_bytes", "committed_bytes", "live_bytes", "running"):
             assert list(policy[key]) == ["mean", "peak"]

@@ -202,7 +202,7 @@ def test_a_run_that_fails_is_one_line_and_status_1(trace: Path, monkeypatch) -> 
     def broken(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(sys.modules["paged.replay.run"], "make_policy", broken)
+    monkeypatch.setattr(sys.modules["paged.replay.run"], "make_policies", broken)
     found = run(trace, "--driver", "host", "--policy", "static")
     assert (found.exit_code, found.stderr) == (1, "error: no room\n")
 
