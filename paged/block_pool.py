@@ -179,11 +179,14 @@ class BlockPool:
         Raises StateError for a block that nobody holds (freed twice), RangeError for an unknown id; both name it, and
         nothing has changed then.
         """
-        if type(blocks) is list and len(blocks) <= _FEW and self.counts.drop_few(blocks):
-            self.used -= len(blocks)
-            if len(blocks) == 1:
-                return self._rooms.put_one(blocks[0])
-            return self._rooms.put_few(blocks) if blocks else []
+        if type(blocks) is list and len(blocks) <= _FEW:
+            if len(blocks) == 1 and self._is_held_once(block := blocks[0]):
+                self._one[block] = 0
+                self.used -= 1
+                return self._rooms.put_one(block)
+            if self.counts.drop_few(blocks):
+                self.used -= len(blocks)
+                return self._rooms.put_few(blocks) if blocks else []
         ids = id_array(blocks, self.rows.blocks)
         dead = self.counts.drop(ids)
         self.used -= len(dead)
@@ -265,6 +268,9 @@ class BlockPool:
             self.commit(choice.rows)
         if choice.blocks > self.available:
             raise StateError(f"{choice.blocks} blocks were chosen, {self.available} are left; choose again")
+
+    def _is_held_once(self, block: object) -> bool:
+        return type(block) is int and 0 <= block < len(self._one) and self._one[block] == 1
 
     def _pop(self, blocks: int) -> list[int] | Ids:
         """Take ``blocks`` of the available ones: a list or an array, as their rooms have them."""

@@ -49,7 +49,7 @@ class CachedBlocks:
     def holders_of(self, blocks: Sequence[int] | Ids) -> Ids:
         """As ``holders`` of each of many blocks, int64 [blocks]."""
         ids = id_array(blocks, self.pool.rows.blocks)
-        found: Ids = self.pool.counts.numbers[ids] - (self.cache.nodes[ids] >= 0)
+        found = self.pool.counts.numbers[ids].astype(np.int64) - (self.cache.nodes[ids] >= 0)
         return found
 
     def hit(self, ids: Tokens, salt: int) -> tuple[list[int], KnownTokens, int]:
