@@ -18,6 +18,7 @@ from .replay import replay
 from .replay.report import Report
 from .rows import Rows
 from .sequence import Sequence
+from .shortage import Shortage
 from .spec import KVSpec, ModelSpec
 from .trace_reader import read_trace
 from .workload import Workload
@@ -36,6 +37,7 @@ __all__ = [
     "Report",
     "Rows",
     "Sequence",
+    "Shortage",
     "Span",
     "Workload",
     "attention",

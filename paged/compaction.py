@@ -43,7 +43,7 @@ class Compacted:
 
 def compact(pool: KVPool, most: int, stream: int, after: After) -> Compacted:
     """What ``KVPool.compact`` does."""
-    moves = plan_moves(pool.block_pool, _movable(pool), most)
+    moves = plan_moves(pool.block_pool, movable(pool), most)
     if moves.rows:
         with Finishing() as rest, contextlib.ExitStack() as undo:
             copy_blocks(pool, moves.sources, moves.targets, stream)
@@ -62,9 +62,12 @@ def _and(stream: int, after: After) -> After:
     return [*(after if isinstance(after, list | tuple) else [after]), stream]
 
 
-def _movable(pool: KVPool) -> Callable[[int], bool]:
-    """Which blocks only the pool's own sequences and prefix cache hold, in rows that nothing outside relies on."""
-    rows, used = pool.block_pool.rows, pool.memory.used()
+def movable(pool: KVPool, *, unpinned: bool = False) -> Callable[[int], bool]:
+    """Which blocks only the pool's own sequences and prefix cache hold, in rows that nothing outside relies on.
+
+    With ``unpinned``, as if nothing relied on any.
+    """
+    rows, used = pool.block_pool.rows, set[int]() if unpinned else pool.memory.used()
     holders = pool.table.holders()
     return lambda block: holders.get(block, 0) == pool.count(block) and used.isdisjoint(rows.of(block))
 

@@ -38,6 +38,8 @@ from .known_tokens import KnownTokens, as_ids
 from .layout import K, KVLayout
 from .row_memory import RowMemory, capacity
 from .sequence import Sequence
+from .shortage import Shortage
+from .shortage_cause import explained, shortage_of
 from .spare import give_up_chunks, spare_chunks
 from .tail_ids import TailIds
 
@@ -175,6 +177,15 @@ class KVPool:
         """Chunks of empty rows, with ``cached`` also of rows that only idle blocks hold: what others may ask for."""
         return spare_chunks(self, cached=cached)
 
+    def shortage(self, blocks: int) -> Shortage | None:
+        """Why ``blocks`` more blocks are not to be had now, and what would help; None if they are."""
+        return shortage_of(self, blocks)
+
+    @property
+    def shared_supply(self) -> Supply | None:
+        """The supply that it was made with, where it was; else it has one of its own."""
+        return self._shared_supply
+
     # -- changes ------------------------------------------------------------------------------------------------
 
     @uninterrupted
@@ -216,24 +227,14 @@ class KVPool:
         """Take ``blocks`` blocks and return their ids, committing the rows that they need in one step.
 
         Raises OutOfMemoryError when there are not so many, or the device has no memory for their rows; nothing has
-        changed then.
+        changed then, and the error's ``report`` is the ``Shortage``.
         """
         self.check_usable()
         blocks = operator.index(blocks)  # NumPy's small ints overflow, and are no negative numbers
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate(blocks)
-        new_rows, lacking = self._grant(blocks)
-        choice = self.block_pool.choose(blocks - lacking, new_rows)
-        rows = choice.rows
-        try:
-            self.memory.commit(rows, self.block_pool.max_rows)
-        except OutOfMemoryError:  # the device is full for others' sake: idle blocks go instead of new rows
-            rows, lacking = (), blocks - self.block_pool.available
-            if lacking > self.blocks_idle:
-                raise
-        if lacking and self.prefix:
-            self.prefix.evict(lacking)
-        return self.block_pool.take(Choice(blocks, rows))
+        with explained(self, blocks):
+            return self._allocate_with_rows(blocks)
 
     @one_thread
     def claim(self, blocks: Ids[int]) -> None:
@@ -443,6 +444,21 @@ class KVPool:
             if lacking <= self.blocks_idle:
                 return new_rows, lacking
         return new_rows, 0
+
+    def _allocate_with_rows(self, blocks: int) -> list[int]:
+        """Commit what ``blocks`` blocks need, and take them."""
+        new_rows, lacking = self._grant(blocks)
+        choice = self.block_pool.choose(blocks - lacking, new_rows)
+        rows = choice.rows
+        try:
+            self.memory.commit(rows, self.block_pool.max_rows)
+        except OutOfMemoryError:  # the device is full for others' sake: idle blocks go instead of new rows
+            rows, lacking = (), blocks - self.block_pool.available
+            if lacking > self.blocks_idle:
+                raise
+        if lacking and self.prefix:
+            self.prefix.evict(lacking)
+        return self.block_pool.take(Choice(blocks, rows))
 
     def decommit(self, rows: list[int], after: After) -> None:
         """Give the memory of empty rows back; what ``free``, ``trim`` and ``compact`` do."""

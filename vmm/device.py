@@ -38,6 +38,9 @@ class Cache(Protocol):
 
     def trim(self) -> int: ...
 
+    @property
+    def releasable(self) -> int: ...
+
 
 class Device:
     """The device that ranges and supplies take their memory from.
@@ -105,6 +108,12 @@ class Device:
         """Free and total physical memory as the driver reports them now."""
         with self.current():
             return MemoryInfo(*self.driver.memory_info())
+
+    @property
+    def obtainable(self) -> int:
+        """Bytes that could be allocated: what is free, what supplies have cached, and what retires."""
+        cached = sum(cache.releasable for cache in list(self.caches.values()))
+        return self.memory_info().free + cached + self.retirement.size
 
     @property
     def idle(self) -> bool:

@@ -38,7 +38,12 @@ class ReleaseError(DriverError):
 
 
 class OutOfMemoryError(VmmError, MemoryError):
-    """Physical memory, a budget or the address space is exhausted; the message says which, how much, and what to do."""
+    """Physical memory, a budget or the address space is exhausted; the message says which, how much, and what to do.
+
+    ``report`` is more about it, where somebody knows more: of a pool a ``paged.Shortage``, which prints as five lines.
+    """
+
+    report: object | None = None
 
 
 class DriverMissingError(VmmError):

@@ -81,6 +81,11 @@ class Retirement:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def size(self) -> int:
+        """Bytes that are leaving."""
+        return sum(mapping.size for entry in list(self._entries) for mapping in list(entry.mappings.values()))
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Nothing retires or goes meanwhile in another thread."""

@@ -78,6 +78,11 @@ class Share(Supply):
         return self._account.name
 
     @property
+    def supply(self) -> ChunkSupply:
+        """Whose budget it is a part of."""
+        return self._supply
+
+    @property
     def floor(self) -> int:
         """Bytes that nobody else may take, in whole chunks."""
         return self._account.floor * self.chunk_size

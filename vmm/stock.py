@@ -121,6 +121,11 @@ class Stock:
                 self.prefetch.land()
             return self._release_beyond(0)
 
+    @property
+    def releasable(self) -> int:
+        """Bytes that ``trim`` would release."""
+        return len(self.cached) * self.chunk_size
+
     def check_open(self) -> None:
         """Raise ClosedError after the supply was closed."""
         if self.closed:

@@ -364,7 +364,8 @@ def give_up_an_empty_row_and_idle_ones(world):
 QUESTIONS = {
     "KVPool.reserved", "KVPool.committed", "KVPool.live", "KVPool.blocks_total", "KVPool.blocks_free",
     "KVPool.empty_rows", "KVPool.sequences", "KVPool.count", "KVPool.can_allocate", "KVPool.check", "KVPool.spare",
-    "KVPool.check_usable", "KVPool.explain", "KVPool.address", "KVPool.kv", "KVPool.view",
+    "KVPool.check_usable", "KVPool.explain", "KVPool.shortage", "KVPool.shared_supply",
+    "KVPool.address", "KVPool.kv", "KVPool.view",
     "Sequence.can_append", "Sequence.check_in", "DeviceTables.check_current",
     "Sequence.lost", "Sequence.is_open", "Sequence.length", "Sequence.table", "Sequence.held", "Sequence.dropped",
     "Batch.lengths", "Batch.tables", "Batch.can_append", "Batch.check", "DeviceTables.waits",

@@ -275,7 +275,7 @@ def grant_addresses(world):
 
 
 QUESTIONS = {
-    "Device.check_open", "Device.is_same",
+    "Device.check_open", "Device.obtainable", "Device.is_same",
     "Device.backing", "Device.arch", "Device.idle", "AddressRange.base", "AddressRange.mappings", "Mapping.address",
     "Mapping.stop", "Mapping.handle", "PhysicalMemory.closed", "PhysicalMemory.handle", "Exporter.closed",
     "Exporter.attached", "Exporter.wait", "SharedRange.closed", "SharedRange.committed", "SharedRange.mapping",
