@@ -179,6 +179,8 @@ class BlockPool:
         Raises StateError for a block that nobody holds (freed twice), RangeError for an unknown id; both name it, and
         nothing has changed then.
         """
+        if type(blocks) is not list and isinstance(blocks, np.ndarray) and len(blocks) <= _FEW:
+            blocks = blocks.tolist()
         if type(blocks) is list and len(blocks) <= _FEW:
             if len(blocks) == 1 and self._is_held_once(block := blocks[0]):
                 self._one[block] = 0

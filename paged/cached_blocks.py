@@ -49,8 +49,7 @@ class CachedBlocks:
     def holders_of(self, blocks: Sequence[int] | Ids) -> Ids:
         """As ``holders`` of each of many blocks, int64 [blocks]."""
         ids = id_array(blocks, self.pool.rows.blocks)
-        found = self.pool.counts.numbers[ids].astype(np.int64) - (self.cache.nodes[ids] >= 0)
-        return found
+        return self.pool.counts.numbers[ids].astype(np.int64) - (self.cache.nodes[ids] >= 0)
 
     def hit(self, ids: Tokens, salt: int) -> tuple[list[int], KnownTokens, int]:
         """Hold the blocks of the longest known prefix of a prompt.

@@ -48,13 +48,18 @@ class Eviction:
     def _next(self, count: int) -> Ids:
         """The next ``count`` victims, of those that were chosen before or anew."""
         turns = self._cache.idle_blocks.turns
-        chosen = self._chosen[:, turns[self._chosen[0]] == self._chosen[1]]
-        if chosen.shape[1] < count:
+        for look in (2 * count + 16, self._chosen.shape[1]):  # mostly the first few are idle still
+            ahead = self._chosen[:, :look]
+            good = np.flatnonzero(turns[ahead[0]] == ahead[1])[:count]
+            if len(good) == count:
+                break
+        else:
             idle = self._cache.idle_blocks.listed()
             blocks = self._by_row(idle)[: max(count, len(idle) // 16)]
-            chosen = np.stack((blocks, turns[blocks]))
-        self._chosen = chosen[:, count:]
-        leaving: Ids = chosen[0, :count]
+            self._chosen = ahead = np.stack((blocks, turns[blocks]))
+            good = np.arange(count)
+        self._chosen = self._chosen[:, good[-1] + 1 if count else 0 :]
+        leaving: Ids = ahead[0, good]
         return leaving
 
     def _by_row(self, idle: Ids) -> Ids:
