@@ -1,13 +1,20 @@
 """Ranges that sleep and wake by tag: addresses and bytes, memory that is really free, and every way to do it wrong."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import vmm
 from vmm.host import FailingDriver, HostDriver, sweep
+from vmm.host.os_view import committed_bytes
 
 STREAMS = ("eager", "deferred")
 CHUNK = 2 << 20
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "sleep_wake.py"
 GIVE_BACK = ("cuCtxPopCurrent", "cuMemRelease", "cuMemAddressFree", "cuEventDestroy", "cuMemFreeHost")
 
 
@@ -183,6 +190,40 @@ def test_case_19_the_drivers_free_memory_rises_by_what_was_unmapped_or_the_short
         slept = residency.sleep("kv", backup=False)
         assert (slept.unmapped, slept.returned, slept.shortfall) == (5 * CHUNK, 4 * CHUNK, CHUNK)
         held.close()
+
+
+def test_64_mib_sleep_and_wake_byte_identical_and_every_byte_is_given_back():
+    """As the benchmark does with 8 GiB: read back from the driver, and from the operating system."""
+    recorder, size = vmm.Recorder(), 64 << 20
+    host = HostDriver(memory="80 MiB")
+    with (
+        vmm.Device(driver=host, recorder=recorder) as device,
+        vmm.GrowableRange(device, "1 GiB", name="weights") as weights,
+    ):
+        both = vmm.Residency(device)
+        both.add(weights, "weights")
+        weights.grow(size)
+        content = np.random.default_rng(0).integers(256, size=size, dtype=np.uint8)
+        weights.array("uint8", size)[:] = content
+        slept = both.sleep("weights", backup=True)
+        assert (slept.unmapped, slept.returned, slept.backup) == (size, size, size)
+        assert committed_bytes(host, 0) == 0
+        assert host.live().pinned > 0
+        both.wake("weights")
+        assert (weights.array("uint8", size) == content).all()
+        assert committed_bytes(host, 0) == size
+        assert host.live().pinned == 0
+    released = [event.handle for event in recorder.events() if event.call == "cuMemRelease"]
+    assert len(released) == len(set(released)) == recorder.counts()["cuMemCreate"] == 2 * size // CHUNK
+    assert committed_bytes(host, 0) == 0
+
+
+def test_the_benchmark_of_sleeps_checks_what_it_measures():
+    command = [sys.executable, str(BENCHMARK), "--driver", "host", "--size", "8 MiB", "--rounds", "1", "--json"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads(found.stdout)
+    assert (report["size"], report["faults"]) == (8 << 20, [])
+    assert set(report["steps"]) == {"sleep, backup", "wake, backup", "sleep, no backup", "wake, no backup"}
 
 
 def test_arrays_pins_and_windows_keep_a_range_awake(kv, residency):
