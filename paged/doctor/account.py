@@ -79,6 +79,9 @@ def _parts(
     if "graphs" not in parts and (graphs := _whole(run, "graphs_estimated")) is not None:
         parts["graphs"] = graphs
         estimates.append("graphs")
+    both = _whole(run, "weights_and_non_torch")
+    if both is not None and "weights" in parts and "non_torch" not in parts:
+        parts["non_torch"] = max(0, both - parts["weights"])
     if "activations" not in parts and requested and {"weights", "kv"} <= set(parts):
         rest = requested - sum(parts[name] for name in ("weights", "kv", "non_torch") if name in parts)
         if run.value("graphs_estimated") is not None:

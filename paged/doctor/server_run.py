@@ -16,6 +16,9 @@ PHASES = ("start", "weights", "profile", "cache", "graphs", "serving")
 cache, while it captures graphs, and while it serves."""
 
 
+_LEAST = ("kv", "kv_tokens", "kv_blocks")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
     """A figure of the log and the line that has it."""
@@ -86,9 +89,9 @@ class ServerRun:
         return bool(self.found or self.serving.lines or self.failure_count)
 
     def note(self, name: str, value: float, line: int) -> None:
-        """Write down a figure; of several ranks' the greatest counts."""
+        """Write down a figure; of several ranks the greatest counts, of the KV cache the least, which binds all."""
         known = self.found.get(name)
-        if known is None or value >= known.value:
+        if known is None or (value <= known.value if name in _LEAST else value >= known.value):
             self.found[name] = Found(value, line)
 
     def value(self, name: str) -> float | None:

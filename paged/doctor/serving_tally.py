@@ -45,7 +45,8 @@ class Tally:
     """Sums over the lines with one number of running sequences, in seconds, tokens, and fractions times seconds.
 
     ``decode_s`` and ``decode_usage_s`` are of lines that mostly decode, ``prefill_s`` of those without an output,
-    ``quiet_s`` of those in which nothing arrived or waited, ``full_s`` of those whose KV cache was full.
+    ``quiet_s`` of those in which nothing arrived or waited after more had run, ``full_s`` of those whose KV cache was
+    full.
     """
 
     seconds: float = 0.0
@@ -61,8 +62,8 @@ class Tally:
     full_s: float = 0.0
     full_waiting_s: float = 0.0
 
-    def add(self, sample: Sample, seconds: float) -> None:
-        """One more line, which tells of ``seconds``."""
+    def add(self, sample: Sample, seconds: float, falling: bool) -> None:
+        """One more line, which tells of ``seconds``; ``falling`` says that more ran before."""
         usage = sample.usage or 0.0
         self.seconds += seconds
         self.prompt_tokens += sample.prompt_rate * seconds
@@ -75,7 +76,7 @@ class Tally:
             self.prefill_s += seconds
         self.usage_s += usage * seconds
         waits, full = sample.waiting > 0, usage >= FULL
-        self.quiet_s += seconds * (not sample.prompt_rate and not waits)
+        self.quiet_s += seconds * (falling and not sample.prompt_rate and not waits)
         self.waiting_s += seconds * waits
         self.full_s += seconds * full
         self.full_waiting_s += seconds * (full and waits)
@@ -100,7 +101,8 @@ class ServingTally:
         self.lines += 1
         self.last = sample
         if sample.running or sample.prompt_rate or sample.output_rate:
-            self.by_running.setdefault(sample.running, Tally()).add(sample, seconds)
+            falling = self.peak_running is not None and sample.running < self.peak_running.running
+            self.by_running.setdefault(sample.running, Tally()).add(sample, seconds, falling)
         else:
             self.idle_s += seconds
         if sample.usage is not None and (self.peak_usage is None or sample.usage > (self.peak_usage.usage or 0.0)):
