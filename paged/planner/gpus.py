@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from vmm import parse_size
 
@@ -34,6 +35,7 @@ driver versions.
 """
 
 _LARGE = 70 * _GIB
+_FRACTION = re.compile(r"(\d{1,6}\.\d{1,9})\s*([KMGT]iB)", re.ASCII | re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +77,13 @@ def find_gpu(name_or_size: str) -> Gpu:
     if not asked[:1].isdigit():
         known = ", ".join(GPUS)
         raise ValueError(f"GPU {shown(name_or_size)} is not known; write its memory, such as '80 GiB', or {known}")
-    return Gpu(name_or_size.strip(), parse_size(name_or_size, name="GPU memory"))
+    return Gpu(name_or_size.strip(), _size(name_or_size))
+
+
+def _size(text: str) -> int:
+    """Bytes, rounded down: logs print "79.18 GiB", which is no whole number of them."""
+    match = _FRACTION.fullmatch(text.strip())
+    return int(float(match[1]) * parse_size(f"1 {match[2]}")) if match else parse_size(text, name="GPU memory")
 
 
 def _plain(name: str) -> str:

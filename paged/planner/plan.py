@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+from ..layout import KVLayout
 from .binding import LENGTH, POSITIONS, Verdict, running_verdict, starting_verdict
 from .layouts import LayoutCost, layout_costs
 from .lengths import Lengths, read_lengths
@@ -38,6 +39,11 @@ class Plan:
     verdict: Verdict
     notes: tuple[str, ...]
     ignored: tuple[str, ...] = ()
+
+    def layout_of(self, row: LayoutCost) -> KVLayout:
+        """The layout of a row of ``layouts``, for the first group of layers: what a KVPool takes."""
+        group = dataclasses.replace(self.memory.pool.uses[0].group, dtype=row.kv_dtype)
+        return KVLayout(group, row.block_size, row.order, chunk=row.chunk)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: sizes in bytes, each part with its formula and whether it is an estimate."""

@@ -125,6 +125,8 @@ class _Reading:
             self.options["count_graphs"] = match[2] not in ("", "0")
         else:
             self.ignored.append(word)
+            if match[1] == "VLLM_PP_LAYER_PARTITION":
+                self.notes.append(f"{match[1]} is not counted here although memory may depend on it")
 
     def _bare(self, word: str) -> None:
         """A word that is no option: the model, where the line may name it so, or one word too many."""
