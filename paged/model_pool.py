@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from vmm import ChunkSupply, Device, OutOfMemoryError, Size, Supply, format_size, parse_size
 from vmm.finishing import Finishing
+from vmm.uninterrupted import uninterrupted, whole
 
 from .chain_hash import Tokens
 from .known_tokens import as_ids
@@ -47,6 +48,7 @@ class ModelPool:
     ``supply`` with a bound is given.
     """
 
+    @whole
     def __init__(
         self,
         device: Device,
@@ -136,6 +138,7 @@ class ModelPool:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
+    @uninterrupted
     def sequence(self, prompt: Ids[int] | Tokens | None = None, *, salt: int = 0) -> ModelSequence:
         """A new sequence: without tokens, or with the longest prefix of ``prompt`` that every group's cache knows.
 
@@ -162,10 +165,12 @@ class ModelPool:
         """Strike a freed sequence off the list; ``ModelSequence.free`` does it."""
         self._sequences.pop(sequence, None)
 
+    @uninterrupted
     def trim(self, *, cache: bool = False) -> int:
         """Give back every empty row of every group, with ``cache`` idle blocks too; the bytes."""
         return sum(pool.trim(cache=cache) for pool in self.pools)
 
+    @uninterrupted
     def close(self) -> None:
         """Close every pool, and the supply if it is the pool's own. Closing twice does nothing."""
         with Finishing() as rest:

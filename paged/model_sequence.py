@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from vmm import After, OutOfMemoryError
 from vmm.finishing import Finishing
+from vmm.uninterrupted import uninterrupted
 
 from .append_undo import AppendUndo
 from .block_table import Slots
@@ -40,6 +41,7 @@ class ModelSequence:
         """Whether ``tokens`` more tokens can be had in every group now."""
         return self.model.plan([_blocks_for(part, tokens) for part in self.parts]) is not None
 
+    @uninterrupted
     def append(self, tokens: int | Ids[int] | Tokens, *, stream: int = 0) -> list[Slots]:
         """Make room for more tokens in every group, and return their slots, int64 [tokens] a group.
 
@@ -67,6 +69,7 @@ class ModelSequence:
             undo.pop_all()
         return slots
 
+    @uninterrupted
     def fork(self) -> ModelSequence:
         """A second sequence with the same tokens, which shares every block in every group."""
         with contextlib.ExitStack() as undo:
@@ -82,6 +85,7 @@ class ModelSequence:
         for part in self.parts:
             part.publish()
 
+    @uninterrupted
     def free(self, *, after: After = None) -> None:
         """Give up every block in every group. Freeing twice does nothing.
 

@@ -12,6 +12,7 @@ import weakref
 
 from vmm import ClosedError, Device, Fence, RangeError, Size, StateError, format_size, parse_size
 from vmm.finishing import Finishing
+from vmm.uninterrupted import uninterrupted, whole
 
 from .host_room import HostRoom, HostSpan
 from .known_tokens import KnownTokens
@@ -56,6 +57,7 @@ class SwapSpace:
     back with blocks of its own, and shares none. Raises OutOfMemoryError when the host has not so much memory.
     """
 
+    @whole
     def __init__(self, device: Device, size: Size) -> None:
         self.device = device
         self._room = HostRoom(device, parse_size(size, name="size"))
@@ -111,6 +113,7 @@ class SwapSpace:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
+    @uninterrupted
     def put(self, sequence: Sequence, *, stream: int = 0) -> Swapped:
         """Copy a sequence to the host and free it; what brings it back.
 
@@ -139,6 +142,7 @@ class SwapSpace:
                 undo.pop_all()
         return made
 
+    @uninterrupted
     def restore(self, swapped: Swapped, *, stream: int = 0) -> Sequence:
         """Bring a sequence back into its pool: a new one with the same tokens, bytes and known token ids.
 
@@ -168,6 +172,7 @@ class SwapSpace:
             self._end(swapped, fence, rest)
         return made
 
+    @uninterrupted
     def discard(self, swapped: Swapped) -> None:
         """Forget a sequence: its host memory is free when the copy out is done. Raises StateError the second time."""
         self._check_held(swapped)
@@ -175,11 +180,13 @@ class SwapSpace:
             fence, swapped.fence = swapped.fence, None
             self._end(swapped, fence, rest)
 
+    @uninterrupted
     def collect(self) -> int:
         """Take back host memory that no copy uses any more; the bytes that are still used by some."""
         self._room.collect()
         return self._room.leaving
 
+    @uninterrupted
     def close(self) -> None:
         """Wait for the copies and free the host memory; what was swapped out is gone. Closing twice does nothing."""
         if not self._finalizer.alive:

@@ -32,11 +32,11 @@ class Space:
 
     def __init__(self, world, pool, size=8):
         self.space = SwapSpace(world.device, size * pool.layout.block_bytes)
-        self.last = None
         world.own(self)
 
     def books(self):
-        return self.space._finalizer.alive, [(one.length, one.dropped, one.blocks) for one in self.space.swapped]
+        room = self.space.free + self.space.leaving
+        return self.space._finalizer.alive, room, [(one.length, one.dropped, one.blocks) for one in self.space.swapped]
 
     def close(self):
         self.space.close()
@@ -199,6 +199,12 @@ def test_every_public_operation_is_swept(sweeping):
     assert sweeping.public_methods(SwapSpace, ModelPool, ModelSequence) - covered == set()
 
 
+@pytest.mark.parametrize("streams", ["eager", "deferred"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_call_may_be_interrupted(sweeping, name, streams):
+    sweeping.interrupt_case(CASES[name], streams)
+
+
 @pytest.mark.parametrize("code", [1, 2])
 @pytest.mark.parametrize("streams", ["eager", "deferred"])
 @pytest.mark.parametrize("name", CASES)
@@ -209,16 +215,15 @@ def test_every_call_may_fail(sweeping, name, streams, code):
 # -- the worth of the sweep ---------------------------------------------------------------------------------------
 
 
-def keep_what_one_group_has(monkeypatch):
-    monkeypatch.setattr(AppendUndo, "undo", lambda _self, _stream: None)
-
-
-def keep_the_room_of_a_refused_put(monkeypatch):
-    monkeypatch.setattr(SwapSpace, "_take_back", lambda _self, _made: None)
-
-
-@pytest.mark.parametrize("operation", [append_to_every_group, append_to_a_copy_in_every_group])
-def test_an_append_that_is_not_taken_back_is_caught(sweeping, monkeypatch, operation):
-    keep_what_one_group_has(monkeypatch)
+@pytest.mark.parametrize(
+    ("owner", "undo", "operation"),
+    [
+        (AppendUndo, "undo", append_to_every_group),
+        (AppendUndo, "undo", append_to_a_copy_in_every_group),
+        (SwapSpace, "_take_back", put_a_sequence),
+    ],
+)
+def test_an_undo_that_is_left_out_is_caught(sweeping, monkeypatch, owner, undo, operation):
+    monkeypatch.setattr(owner, undo, lambda _self, _made: None)
     with pytest.raises(SweepError, match=operation.__name__):
         sweeping.sweep_case(operation, "eager", 1)

@@ -107,7 +107,7 @@ def close_a_share(world):
     return share.close
 
 
-WITHOUT_CALLS = {"Share.name", "Share.floor", "Share.ceiling", "Share.budget", "Share.set_bounds"}
+WITHOUT_CALLS = {"Share.name", "Share.supply", "Share.floor", "Share.ceiling", "Share.budget", "Share.set_bounds"}
 """Integers."""
 
 
