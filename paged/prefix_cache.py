@@ -96,13 +96,13 @@ class PrefixCache:
         most, root = max(0, len(tokens) - 1) // self.block_size, self.chains.roots.get(salt)
         self.counters.asked += len(tokens)
         found = _NO_BLOCKS if root is None or not most else self.chains.begin(tokens, most, root)
-        keys = self.chains.keys.keys[found]
-        if not len(found) or len(found) < most:
-            before = int(keys[-1]) if len(found) else None
+        keys = self.chains.keys.keys[found] if len(found) else None
+        if keys is None or len(found) < most:
+            before = None if keys is None else int(keys[-1])
             rest = self.keys(tokens[len(found) * self.block_size :], salt, before, len(found))
             if root is not None:
                 found = np.concatenate((found, self.chains.go_on(tokens, rest, found, root, most)))
-            keys = np.concatenate((keys, rest))
+            keys = rest if keys is None else np.concatenate((keys, rest))
         self.counters.hit += len(found) * self.block_size
         if self.events and len(found):
             self.events(BlocksHit(keys[: len(found)].tolist(), len(tokens)))

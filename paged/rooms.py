@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterable
 from itertools import chain
 
-import numpy as np
-
 from .block_ids import Ids
 from .committed_rows import CommittedRows
 from .rows import Rows
@@ -82,13 +80,16 @@ class Rooms:
 
     def put(self, dead: Ids) -> list[int]:
         """Put blocks that came free into the rooms of their rows; return the rows that came empty."""
-        listed: list[int] = dead.tolist()
+        return self.put_few(dead.tolist())
+
+    def put_few(self, dead: list[int]) -> list[int]:
+        """As ``put``, for blocks in a list."""
         stride, chunk = self._stride, self._chunk
         by_fill, rooms, fills = self.by_fill, self.rooms, self.fills
         emptied: list[int] = []
         row, fill, top = -1, 0, self.top
         room: list[int] = []
-        for block in chain(listed, (-1,)):
+        for block in chain(dead, (-1,)):
             next_row = block * stride // chunk
             if next_row != row:  # done with a run of blocks of one row
                 if row >= 0:
@@ -107,9 +108,9 @@ class Rooms:
             room.append(block)
             fill -= 1
         self.top = top
-        self.available += len(listed)
+        self.available += len(dead)
         self.empty.update(dict.fromkeys(emptied))
-        return emptied + self._touch_further_rows(listed, -1)
+        return emptied + self._touch_further_rows(dead, -1)
 
     def remove(self, block: int) -> None:
         """Take one available block by its id."""
@@ -155,13 +156,9 @@ class Rooms:
         """As ``take`` of one."""
         return self.take(1)[0]
 
-    def put_few(self, dead: list[int]) -> list[int]:
-        """As ``put``, for blocks in a list."""
-        return self.put(np.array(dead))
-
     def put_one(self, block: int) -> list[int]:
         """As ``put`` of one."""
-        return self.put(np.array([block]))
+        return self.put_few([block])
 
     # -- steps --------------------------------------------------------------------------------------------------
 
