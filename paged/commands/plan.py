@@ -20,6 +20,7 @@ from ..planner.table import (
     introduction,
     layout_legend,
     layout_table,
+    memory_legend,
     memory_table,
     sequence_table,
 )
@@ -41,7 +42,21 @@ def _option(flag: str, text: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(flag, help=text, **{"metavar": "N", **settings})
 
 
-@click.command(epilog=_EPILOG)
+class _Plan(click.Command):
+    """A command that says what is missing when a line is pasted without the dashes before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does."""
+        pasted = "--" not in args and any(arg.rsplit("/", 1)[-1] == "vllm" or arg == "-m" for arg in args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not pasted:
+                raise
+            raise click.UsageError(f"{error.format_message()} Put -- before a pasted line.") from None
+
+
+@click.command(cls=_Plan, epilog=_EPILOG)
 @click.argument("line", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL | -- vllm serve ...]")
 @_option("--gpu", f"A name or a size. [H100-80GB] Known: {', '.join(GPUS)}.", metavar="NAME|SIZE")
 @_option("--model", "A preset, a Hugging Face name, or the path of a config.json. [llama-3-8b]", metavar="NAME|FILE")
@@ -124,9 +139,13 @@ def _console(json_path: str | None) -> Console:
 def _print(console: Console, found: Plan, plot_path: str | None) -> None:
     for text in introduction(found):
         console.print(text)
-    for table in (memory_table, sequence_table, layout_table):
-        console.print()
-        console.print(table(found))
+    console.print()
+    console.print(memory_table(found))
+    console.print(memory_legend())
+    console.print()
+    console.print(sequence_table(found))
+    console.print()
+    console.print(layout_table(found))
     console.print(layout_legend(found))
     console.print()
     for text in conclusion(found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from ..spec import ELEMENT_BYTES, ModelSpec
 _DTYPES = {"half": "float16", "float": "float32"}
 _KV_DTYPES = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e4m3"}
 """Other names of a type, or of one as wide: a plan counts bytes."""
+
+
+_SCALED_ALREADY = ("su", "longrope", "llama3", "default", None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,11 +98,27 @@ def find_architecture(name_or_path: str, dtype: str = "auto", kv_cache_dtype: st
     config = Config(PRESETS[name], name) if name in PRESETS else Config.read(name_or_path)
     own = config.text("torch_dtype", "dtype")
     chosen = _dtype(dtype, own)
-    config = _changed(config, torch_dtype=chosen)
+    config = _changed(config, torch_dtype=chosen, max_position_embeddings=_positions(config))
     if name not in PRESETS:
         name = str(config.values.get("_name_or_path") or Path(config.source).resolve().parent.name)
     kv_dtype = _KV_DTYPES.get(kv_cache_dtype, kv_cache_dtype)
     return Architecture(config, spec_of(config, name, kv_dtype), kv_dtype)
+
+
+def _positions(config: Config) -> int:
+    """Positions that the model was made for, with its rotary embedding scaled as the configuration says.
+
+    Those of "max_position_embeddings" times the factor; for YaRN those of "original_max_position_embeddings"; as they
+    are where they count the scaling already. Source: ``_get_and_verify_max_len`` of vLLM.
+    """
+    positions, scaling = config.count("max_position_embeddings"), config.values.get("rope_scaling")
+    if not isinstance(scaling, Mapping) or "gemma3" in config.model_type:
+        return positions
+    kind, factor = scaling.get("rope_type") or scaling.get("type"), scaling.get("factor")
+    if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)) or not factor >= 1:
+        return positions
+    before = scaling.get("original_max_position_embeddings") if kind == "yarn" else None
+    return int((before if isinstance(before, int) else positions) * min(factor, 1e4))
 
 
 def _dtype(asked: str, own: str) -> str:

@@ -40,6 +40,13 @@ def memory_table(plan: Plan) -> Table:
     return made
 
 
+def memory_legend() -> str:
+    """What the table of memory means by exact and estimate."""
+    return (
+        "exact: counted; estimate: a formula that fits published logs of vLLM on an H100; a real profiling run decides."
+    )
+
+
 def sequence_table(plan: Plan) -> Table:
     """How many sequences run at once at each length."""
     made = _table("sequences", "tokens", "KV pool holds", "run at once", "bound by")

@@ -56,6 +56,24 @@ def test_a_type_that_nothing_computes_in_is_refused() -> None:
         find_architecture("llama-2-7b", "int8")
 
 
+@pytest.mark.parametrize(
+    ("scaling", "positions"),
+    [
+        (None, 32768),
+        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}, 32768),
+        ({"type": "linear", "factor": 2}, 65536),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 131072),
+        ({"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}, 163840),
+        ({"type": "dynamic", "factor": "2"}, 32768),
+    ],
+)
+def test_positions_with_a_scaled_rotary_embedding(
+    config_file: Callable[..., str], scaling: dict[str, object] | None, positions: int
+) -> None:
+    path = config_file("llama-3.1-8b", max_position_embeddings=32768, rope_scaling=scaling)
+    assert find_architecture(path).spec.max_positions == positions
+
+
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 1), (16, 1), (17, 2), (64, 4), (65, 5), (66, 5), (1000, 5)])
 def test_a_window_keeps_a_bounded_number_of_blocks(tokens: int, blocks: int) -> None:
     """The last 50 tokens: at most ceil(50 / 16) + 1 = 5 blocks."""
