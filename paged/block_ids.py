@@ -21,13 +21,21 @@ def block_ids(blocks: Iterable[SupportsIndex]) -> list[int]:
     try:
         return list(map(operator.index, listed))
     except TypeError:
-        odd = next(block for block in listed if not isinstance(block, SupportsIndex))
+        odd = next(block for block in listed if not _is_number(block))
         raise RangeError(f"{odd!r} is no block id; give whole numbers") from None
+
+
+def _is_number(block: SupportsIndex) -> bool:
+    try:
+        operator.index(block)
+    except TypeError:
+        return False
+    return True
 
 
 def id_array(blocks: Iterable[SupportsIndex], count: int) -> Ids:
     """Block ids below ``count`` as an array. Raises RangeError, naming it, for what is no number or no such block."""
-    if isinstance(blocks, np.ndarray) and blocks.dtype.kind == "i":
+    if isinstance(blocks, np.ndarray) and blocks.dtype.kind == "i" and blocks.ndim == 1:
         found = blocks.astype(np.int64, copy=False)
     else:
         listed = blocks if isinstance(blocks, list) else list(blocks)

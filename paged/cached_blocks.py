@@ -67,7 +67,7 @@ class CachedBlocks:
         if not len(blocks):
             return blocks, known, 0
         self.pool.share(blocks)
-        return blocks, known, self.cache.use(blocks)
+        return blocks, known, self.cache.use_distinct(blocks)
 
     def publish(self, known: KnownTokens, table: Sequence[int] | Ids, length: int) -> None:
         """Let others find the whole blocks of a sequence of ``length`` tokens, whose bytes are queued to be written."""

@@ -127,7 +127,11 @@ class PrefixCache:
 
     def use(self, blocks: Sequence[int] | Ids) -> int:
         """Blocks, each named once or more, got a holder; how many of them were idle."""
-        were = self.idle_blocks.discard(np.asarray(blocks, np.int64))
+        return self.use_distinct(np.unique(np.asarray(blocks, np.int64)))
+
+    def use_distinct(self, blocks: Ids) -> int:
+        """As ``use``, for blocks that are named once each."""
+        were = self.idle_blocks.discard(blocks)
         self._busy += were
         return were
 

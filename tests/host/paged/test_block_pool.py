@@ -149,6 +149,31 @@ def test_wrong_ids_are_named():
     pool.check()
 
 
+@pytest.mark.parametrize("many", [1, 60])
+@pytest.mark.parametrize("odd", [1.5, "1", None, [1], np.array([1.0]), np.array([[1, 2]])])
+def test_what_is_no_id_is_named_in_lists_short_and_long(many, odd):
+    pool = pool_of(64)
+    held = pool.allocate(many)
+    wrong = odd if isinstance(odd, np.ndarray) else [*held, odd]
+    for act in (pool.free, pool.fork, pool.hold):
+        with pytest.raises(RangeError, match="is no block id; give whole numbers"):
+            act(wrong)
+    assert (pool.used, pool.shared) == (many, 0)
+    pool.check()
+
+
+@pytest.mark.parametrize("kind", [list, np.array, lambda ids: np.array(ids, np.uint8), lambda ids: iter(ids)])
+def test_ids_in_any_form_are_ids(kind):
+    for stride in (3, 4, 16):
+        pool = pool_of(64, stride)
+        held = pool.allocate(50)
+        pool.fork(kind(held))
+        pool.free(kind(held))
+        pool.free(kind(held))
+        assert (pool.used, pool.shared) == (0, 0)
+        pool.check()
+
+
 def test_live_rows_are_not_decommitted():
     pool = pool_of(16)
     pool.allocate(5)

@@ -117,6 +117,18 @@ def test_what_is_used_again_is_passed_over():
     check_prefix(prefix, (kept,))
 
 
+def test_an_idle_block_that_is_forked_twice_at_once_was_idle_once():
+    pool = filled(4, 4, 16)
+    prefix = cached(pool, [[0, 1]])
+    pool.fork([0, 0, 1])
+    assert prefix.cache.use([0, 0, 1]) == 2
+    check_prefix(prefix, (0, 1))
+    pool.free([0, 0, 1])
+    prefix.rest([0, 0, 1])
+    check_prefix(prefix, ())
+    assert prefix.cache.idle == [1, 0]
+
+
 @pytest.mark.parametrize("order", ["lru", "row", "blend"])
 @pytest.mark.parametrize("wrong", [-1, 4])
 def test_an_eviction_is_exact_or_refused(order, wrong):
