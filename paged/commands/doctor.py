@@ -9,8 +9,6 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-import vmm
-
 from ..doctor.diagnosis import Settings, diagnose
 from ..doctor.log_reader import read_log
 from ..doctor.report import Report
@@ -51,11 +49,7 @@ def doctor(log: str, as_json: bool, **given: Any) -> None:
     and shown. What is worked out, not read, is called an estimate.
     """
     settings = Settings(**given)
-    found = read_log(log)
-    try:
-        report = diagnose(found, settings, _tell if sys.stderr.isatty() else None)
-    except (vmm.VmmError, MemoryError) as error:
-        raise click.ClickException(str(error) or type(error).__name__) from error
+    report = diagnose(read_log(log), settings, _tell if sys.stderr.isatty() else None)
     if as_json:
         click.echo(report.json_text(), nl=False)
     else:

@@ -35,7 +35,7 @@ Tell = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a diagnosis can be told. Raises ValueError for rates that are not above 0.
+    """What a diagnosis can be told. Raises ValueError for rates that are not above 0 and sizes that are none.
 
     ``model`` stands in for the log's, ``gpu_memory`` (of one GPU) where the log has no total, ``flops`` and
     ``bandwidth`` (a second, one GPU) are the roofline's; ``rate`` (requests a second) stands in for the log's arrivals,
@@ -54,10 +54,15 @@ class Settings:
     replay: bool = True
 
     def __post_init__(self) -> None:
+        self.memory()
         for name in ("flops", "bandwidth", "rate"):
             value = getattr(self, name)
             if value is not None and not 1e-6 <= value <= 1e24:
                 raise ValueError(f"{name} must be a number above 0, not {value}")
+
+    def memory(self) -> int | None:
+        """``gpu_memory`` in bytes."""
+        return None if self.gpu_memory is None else parse_size(self.gpu_memory, name="--gpu-memory")
 
 
 def diagnose(log: Log, settings: Settings | None = None, tell: Tell | None = None) -> Report:
@@ -69,8 +74,7 @@ def diagnose(log: Log, settings: Settings | None = None, tell: Tell | None = Non
     run = log.telling()
     model = server_model(run, chosen.model)
     cache = capacity(run, model)
-    memory = None if chosen.gpu_memory is None else parse_size(chosen.gpu_memory, name="--gpu-memory")
-    accounted = account(run, cache, model, memory)
+    accounted = account(run, cache, model, chosen.memory())
     found = points(run.serving)
     rates = {"flops": chosen.flops, "bandwidth": chosen.bandwidth}
     step = step_of(found[-1], accounted, cache, model, **rates) if found else None

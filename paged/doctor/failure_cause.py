@@ -143,9 +143,7 @@ def _no_cache(failure: Failure, account: Account) -> Finding:
     cause = {"graphs": "graph pools", "non_torch": "workspace"}.get(greatest, greatest)
     kv = account.parts.get("kv")
     requested = account.requested
-    short = None
-    if requested is not None:
-        short = max(0, sum(rest.values()) - requested)
+    short = max(0, sum(rest.values()) - requested) if requested is not None else None
     figures = ["nothing is left for the KV cache", *_parts(account)]
     if kv is not None and kv <= 0:
         figures[0] += f" ({format_size(-kv)} lacking)" if kv else ""

@@ -40,8 +40,13 @@ def raise_utilization(patient: Patient) -> Remedy | None:
         return None
     more = round((MOST_UTILIZATION - now) * patient.account.total)
     why = f"{format_size(more)} a GPU more for the KV cache; what is left outside must do for graphs and contexts"
+    short = patient.finding.short
     return Remedy(
-        f"--gpu-memory-utilization {MOST_UTILIZATION:g}", why, _with_utilization(patient, MOST_UTILIZATION), NO_CASE
+        f"--gpu-memory-utilization {MOST_UTILIZATION:g}",
+        why,
+        _with_utilization(patient, MOST_UTILIZATION),
+        NO_CASE,
+        enough=short is None or more > short,
     )
 
 
@@ -118,11 +123,14 @@ def smaller_steps(patient: Patient) -> Remedy | None:
         )
     half = max(case.max_num_batched_tokens // 2, 1)
     seqs = min(case.max_num_seqs, half)
-    saved = patient.account.parts.get("activations", 0) // 2 * case.gpus
+    saved, short = patient.account.parts.get("activations", 0) // 2, patient.finding.short
     options = f"--max-num-batched-tokens {half}" + (f" --max-num-seqs {seqs}" if seqs < case.max_num_seqs else "")
-    known = f"saves {format_size(saved / case.gpus)} a GPU" if saved else "the log does not say how much they are"
-    changed = case.changed(max_num_batched_tokens=half, max_num_seqs=seqs, kv_bytes=case.kv_bytes + saved)
-    return Remedy(options, f"activations grow with the tokens of a step: half {known} (estimate)", changed)
+    known = f"saves {format_size(saved)} a GPU" if saved else "saves what the log does not say"
+    enough = not saved or short is None or saved >= short
+    alone = "" if enough else f"; alone not enough, {format_size(short or 0)} were lacking"
+    changed = case.changed(max_num_batched_tokens=half, max_num_seqs=seqs, kv_bytes=case.kv_bytes + saved * case.gpus)
+    why = f"activations grow with the tokens of a step: half {known} (estimate){alone}"
+    return Remedy(options, why, changed, enough=enough)
 
 
 def fewer_sequences(patient: Patient) -> Remedy | None:

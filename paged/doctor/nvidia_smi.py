@@ -40,7 +40,10 @@ def process_view(run: ServerRun, account: Account) -> ProcessView:
     failure = next((failure for failure in run.failures if failure.in_use is not None), None)
     if failure is not None:
         return ProcessView(failure.in_use, failure.others, failure.total or account.total, False, _cannot(run, account))
-    return ProcessView(account.held, 0, account.total, account.held is not None, _cannot(run, account))
+    held = account.held
+    if held is not None and account.total is not None:
+        held = min(held, account.total)  # what would have been more was never held
+    return ProcessView(held, 0, account.total, held is not None, _cannot(run, account))
 
 
 def _cannot(run: ServerRun, account: Account) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ from ..workload import Workload
 from .serving_case import ServingCase
 
 _POLICY = "paged-prealloc"
+_ROOM = 64 << 20
+"""Bytes that a GPU's memory may lose when it is rounded down to its granularity, and more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +71,7 @@ def without_longest(workload: Workload, share: float) -> Workload:
 
 
 def _run(case: ServingCase, workload: Workload) -> Run:
-    """The setup whose budget for KV is the case's, to the byte but for the granularity."""
+    """The setup whose budget for KV is the case's, to the byte."""
     if case.kv_bytes <= 0:
         raise ValueError("does not start: nothing is left for the KV cache")
     options = Options(
@@ -90,7 +92,7 @@ def _run(case: ServingCase, workload: Workload) -> Run:
         step_overhead=case.step_overhead,
     )
     options = dataclasses.replace(options, gpu_memory=_memory(case))
-    setup = prepare(options)
+    setup = dataclasses.replace(prepare(options), budget=case.kv_bytes)
     roofline = dataclasses.replace(setup.roofline, weight_bytes=case.weight_bytes)
     longest = setup.limits.max_model_len * setup.model.token_bytes
     if setup.budget < longest:
@@ -103,8 +105,8 @@ def _run(case: ServingCase, workload: Workload) -> Run:
 
 
 def _memory(case: ServingCase) -> int:
-    """A GPU of which the case's KV cache is left when the model's published weights are taken off."""
-    return case.kv_bytes + find_model(case.model, case.kv_dtype).weight_bytes
+    """A GPU of which the case's KV cache, and a little, is left when the model's published weights are taken off."""
+    return case.kv_bytes + find_model(case.model, case.kv_dtype).weight_bytes + _ROOM
 
 
 def _figures(case: ServingCase, result: PolicyResult) -> Rehearsed:

@@ -39,6 +39,7 @@ _BY_CAUSE: dict[str, tuple[Callable[[Patient], Remedy | None], ...]] = {
 
 
 def remedies(patient: Patient) -> list[Remedy]:
-    """The remedies of a finding, the cheapest first; at most MOST."""
-    found = [make(patient) for make in _BY_CAUSE[patient.finding.cause]]
-    return [remedy for remedy in found if remedy is not None][:MOST]
+    """The remedies of a finding, the cheapest first, those that are not enough alone last; at most MOST."""
+    made = [make(patient) for make in _BY_CAUSE[patient.finding.cause]]
+    found = [remedy for remedy in made if remedy is not None]
+    return sorted(found, key=lambda remedy: not remedy.enough)[:MOST]

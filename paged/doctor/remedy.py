@@ -17,13 +17,15 @@ NO_CASE = "the model, or the memory of the GPU, is not known: give --model or --
 class Remedy:
     """``options`` as they are given to vLLM, ``why`` in a sentence.
 
-    ``case`` is the server with it; None if a replay cannot tell, and then ``why_not`` says why.
+    ``case`` is the server with it; None if a replay cannot tell, and then ``why_not`` says why. ``enough`` is False
+    where the log's figures say that it does not make up for what was lacking.
     """
 
     options: str
     why: str
     case: ServingCase | None
     why_not: str = ""
+    enough: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
