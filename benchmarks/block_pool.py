@@ -44,14 +44,15 @@ def pace() -> float:
     return min(nanoseconds(count, 1000) for _ in range(200))
 
 
-def allocate_and_free(pool: paged.KVPool, size: int) -> tuple[float, float]:
-    """Calls of ``size`` blocks until 8,192 are taken, then the same back."""
+def allocate_and_free(pool: paged.KVPool, size: int, *, arrays: bool = False) -> tuple[float, float]:
+    """Calls of ``size`` blocks until 8,192 are taken, then the same back; ids in lists or arrays."""
     blocks, calls = pool.block_pool, 8192 // size
-    taken: list[list[int]] = []
+    take: Callable[[int], Any] = blocks.allocate_array if arrays else blocks.allocate
+    taken: list[Any] = []
 
     def allocate() -> None:
         for _ in range(calls):
-            taken.append(blocks.allocate(size))
+            taken.append(take(size))
 
     def free() -> None:
         for ids in taken:
@@ -108,6 +109,9 @@ def measure(per_row: int, blocks: int, rounds: int) -> dict[str, Any]:
                     times = allocate_and_free(pool, size)
                     for name, found in zip(("allocate", "free"), times, strict=True):
                         figures.setdefault(f"{name} {size}", []).append(found)
+                times = allocate_and_free(pool, 8192, arrays=True)
+                for name, found in zip(("allocate", "free"), times, strict=True):
+                    figures.setdefault(f"{name} 8192, array", []).append(found)
                 for name, found in zip(("prompt cold", "prompt warm"), prompts(pool, rng), strict=True):
                     figures.setdefault(name, []).append(found)
                 figures.setdefault("decode step (us)", []).append(decode_step(pool))
@@ -127,9 +131,9 @@ def main() -> None:
         print(json.dumps({"schema": 1, **found, "blocks_a_row": rows}, indent=2))
         return
     print(f"pace of this machine now: {found['pace_ns']} ns a list[i] += 1")
-    print(f"{'':<18}{'1 a row':>10}{'32 a row':>10}")
+    print(f"{'':<22}{'1 a row':>10}{'32 a row':>10}")
     for name in rows[1]:
-        print(f"{name:<18}{rows[1][name]:>10}{rows[32][name]:>10}")
+        print(f"{name:<22}{rows[1][name]:>10}{rows[32][name]:>10}")
 
 
 if __name__ == "__main__":
