@@ -12,13 +12,8 @@ from .memory import Setting, StageMemory, find_setting, stage_memories
 from .options import PlanOptions
 from .sequences import KV, SEQS, Concurrency
 
-WEIGHTS, UTILIZATION, ACTIVATIONS, POSITIONS, LENGTH = (
-    "weights",
-    "utilization",
-    "activations",
-    "the positions of the model",
-    "max_model_len",
-)
+WEIGHTS, UTILIZATION, ACTIVATIONS, MEMORY = "weights", "utilization", "activations", "GPU memory"
+POSITIONS, LENGTH = "the positions of the model", "max_model_len"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +30,19 @@ class Verdict:
 
 
 def starting_verdict(setting: Setting, memory: StageMemory, longest: int) -> Verdict | None:
-    """Why the server cannot start, None if it can: the pool must hold one sequence of ``longest`` tokens.
+    """Why the server cannot start, None if it can.
 
-    Source: vLLM's ``check_enough_kv_cache_memory``: no memory for blocks, or too little for max_model_len, is an error.
+    The pool must hold one sequence of ``longest`` tokens (vLLM's ``check_enough_kv_cache_memory``), and everything
+    together must not be more than the GPU has: a pool or graphs beyond the utilization may be.
     """
-    if memory.pool.holds(longest):
+    if _starts(setting, memory, longest):
         return None
     limit, why = _lacking(setting, memory, longest)
     return Verdict(False, limit, why, _first_that_starts(setting, longest))
+
+
+def _starts(setting: Setting, memory: StageMemory, longest: int) -> bool:
+    return memory.pool.holds(longest) > 0 and memory.fixed + memory.pool.budget <= setting.gpu.memory
 
 
 def _lacking(setting: Setting, memory: StageMemory, longest: int) -> tuple[str, str]:
@@ -51,9 +51,12 @@ def _lacking(setting: Setting, memory: StageMemory, longest: int) -> tuple[str, 
     share = f"{format_size(given)} that utilization {setting.options.gpu_memory_utilization:g} gives"
     if weights > gpu:
         return WEIGHTS, f"the weights alone take {format_size(weights)} of a GPU with {format_size(gpu)}"
+    if memory.pool.holds(longest):
+        total = format_size(fixed + memory.pool.budget)
+        return MEMORY, f"the KV pool and the rest take {total} of a GPU with {format_size(gpu)}"
     if weights > given:
         return UTILIZATION, f"the weights take {format_size(weights)}, more than the {share}"
-    if memory.pool.holds(1):
+    if memory.pool.holds(1) or setting.pool_is_given:
         held = memory.pool.longest(longest)
         return KV, f"the KV pool holds one sequence of {held:,} tokens, not of {longest:,} ({format_size(kv)})"
     if fixed + kv <= gpu and memory.pool.budget < 0:
@@ -72,12 +75,12 @@ def _first_that_starts(setting: Setting, longest: int) -> str:
     for words, changes in _changes(setting.options, setting):
         try:
             tried = find_setting(dataclasses.replace(setting.options, **changes))
-            if all(memory.pool.holds(longest) for memory in stage_memories(tried)):
+            if all(_starts(tried, memory, longest) for memory in stage_memories(tried)):
                 return f"{words} would start"
         except ValueError:  # a split that is not even
             continue
-    held = min(memory.pool.longest(longest) for memory in stage_memories(setting))
-    return f"--max-model-len {held} would start" if held else ""
+    held = min(memory.pool.longest(longest - 1) for memory in stage_memories(setting))
+    return f"--max-model-len {held} would start" if held and held < longest - 1 else ""
 
 
 def _changes(options: PlanOptions, setting: Setting) -> Iterator[tuple[str, dict[str, Any]]]:

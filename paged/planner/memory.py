@@ -61,6 +61,11 @@ class Setting:
         return int(self.gpu.memory * self.options.gpu_memory_utilization)
 
     @property
+    def pool_is_given(self) -> bool:
+        """Whether an option says how large the KV pool is, whatever is left for it."""
+        return (self.options.kv_cache_memory_bytes or self.options.num_gpu_blocks_override) is not None
+
+    @property
     def asked_len(self) -> int:
         """Tokens that a sequence may have by --max-model-len; the model's positions where that is open."""
         asked = self.options.max_model_len

@@ -19,21 +19,16 @@ class Part:
 
 def parts_of(setting: Setting, memory: StageMemory) -> tuple[Part, ...]:
     """Weights, activations, workspace, CUDA graphs, KV pool, and what stays free (below 0 where it is overspent)."""
-    options, spent = setting.options, memory.fixed + max(0, memory.pool.budget)
+    spent = memory.fixed + max(0, memory.pool.budget)
+    loose = spent > setting.utilized or setting.pool_is_given  # else the pool takes what the estimates leave
     return (
         Part("weights", memory.weights, False, _weights(setting, memory)),
         Part("activations", memory.activations.peak, True, _activations(setting, memory)),
         Part("workspace", memory.workspace, True, "context, libraries, NCCL: as vLLM logs non-torch memory on an H100"),
         Part("CUDA graphs", memory.graphs.bytes, True, _graphs(setting, memory)),
-        Part("KV pool", max(0, memory.pool.budget), _pool_is_estimate(setting), _pool(setting, memory)),
-        Part("left free", setting.gpu.memory - spent, _pool_is_estimate(setting), f"of {setting.gpu.memory:,} bytes")
-        if options.kv_cache_memory_bytes or options.num_gpu_blocks_override
-        else Part("left free", setting.gpu.memory - spent, False, "what the utilization leaves to others"),
+        Part("KV pool", max(0, memory.pool.budget), not setting.pool_is_given, _pool(setting, memory)),
+        Part("left free", setting.gpu.memory - spent, loose, f"{setting.gpu.memory:,} less the above"),
     )
-
-
-def _pool_is_estimate(setting: Setting) -> bool:
-    return setting.options.kv_cache_memory_bytes is None and setting.options.num_gpu_blocks_override is None
 
 
 def _weights(setting: Setting, memory: StageMemory) -> str:

@@ -102,7 +102,7 @@ def make_plan(
     setting = find_setting(options)
     memories = stage_memories(setting)
     positions = setting.model.spec.max_positions
-    tightest = min(memories, key=lambda found: found.pool.budget / found.pool.token_bytes)
+    tightest = min(memories, key=lambda found: (found.pool.budget / found.pool.token_bytes, -found.fixed))
     if options.max_model_len == -1:
         longest, by = min(found.pool.longest(positions) for found in memories) or positions, "what fits"
     else:
@@ -113,7 +113,8 @@ def make_plan(
     if setting.asked_len > longest and options.max_model_len is not None:
         ends["max_model_len as asked"] = setting.asked_len
     rows = concurrencies(setting, pools, lengths, ends)
-    verdict = starting_verdict(setting, tightest, longest) or running_verdict(setting, rows[0])
+    failing = (starting_verdict(setting, found, longest) for found in (tightest, *memories))
+    verdict = next(filter(None, failing), None) or running_verdict(setting, rows[0])
     return Plan(
         setting,
         len(memories),

@@ -20,7 +20,7 @@ def introduction(plan: Plan) -> Iterator[str]:
     yield f"{spec.name}: {spec.parameters:,} weights, {spec.dtype}; KV {pool.token_bytes:,} bytes a token ({kept})"
     gpus = f"{setting.gpus} x " if setting.gpus > 1 else ""
     yield (
-        f"GPU {gpus}{setting.gpu.name}, {format_size(setting.gpu.memory)}; utilization "
+        f"GPU {gpus}{setting.gpu.name}, {format_size(setting.gpu.memory)}{' each' if gpus else ''}; utilization "
         f"{setting.options.gpu_memory_utilization:g}; a step has up to {setting.max_num_seqs:,} sequences and "
         f"{setting.max_num_batched_tokens:,} tokens; lengths: {plan.lengths.name}"
     )

@@ -55,6 +55,18 @@ def remedied(found: Plan) -> Plan:
             "--tensor-parallel-size 2 would start",
         ),
         (
+            {"gpu": "16 GiB", "kv_cache_memory_bytes": "4G"},
+            "GPU memory",
+            "the KV pool and the rest take 17.",
+            "--tensor-parallel-size 2 would start",
+        ),
+        (
+            {"gpu": "16 GiB", "kv_cache_memory_bytes": "1000"},
+            "KV pool",
+            "the KV pool holds one sequence of 0 tokens, not of 4,096 (2 GiB)",
+            "",
+        ),
+        (
             {"gpu": "14.9GiB", "gpu_memory_utilization": "0.95", "enforce_eager": True},
             "KV pool",
             "the KV pool holds one sequence of 2,",
@@ -67,7 +79,7 @@ def test_what_keeps_a_server_from_starting(options: dict[str, str | bool], limit
     assert (found.verdict.starts, found.verdict.limit) == (False, limit), found.verdict
     assert words in found.verdict.why
     assert found.verdict.remedy == remedy
-    assert remedied(found).verdict.starts
+    assert not remedy or remedied(found).verdict.starts
 
 
 def test_a_pool_of_fewer_tokens_than_a_sequence_is_remedied_by_a_shorter_one() -> None:
