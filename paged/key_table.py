@@ -49,18 +49,18 @@ class KeyTable:
         return [*self._first.values(), *(block for blocks in self._others.values() for block in blocks)]
 
     def add_new(self, keys: Keys, blocks: Ids) -> bool:
-        """Take in blocks whose keys nobody has, as nearly always. Else nothing changes, and the answer is False."""
-        first, fresh, new = self._first, keys.tolist(), blocks.tolist()
-        if list(map(first.setdefault, fresh, new)) != new:
-            for key, block in zip(fresh, new, strict=True):  # strike out again what was new
-                if first.get(key) == block:
-                    del first[key]
+        """Take in blocks whose keys nobody has, as nearly always, in one step.
+
+        Where somebody has, the answer is False, and ``add`` is to be called for each block.
+        """
+        fresh, new = keys.tolist(), blocks.tolist()
+        if list(map(self._first.setdefault, fresh, new)) != new:
             return False
         self.keys[blocks] = keys
         return True
 
     def add(self, key: int, block: int) -> None:
-        """Take in one block."""
+        """Take in one block, if it is not in yet."""
         self._key[block] = key
         if self._first.setdefault(key, block) != block:
             self._others.setdefault(key, []).append(block)
