@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from ..layout import KVLayout
@@ -11,12 +12,17 @@ from .binding import LENGTH, POSITIONS, Verdict, running_verdict, starting_verdi
 from .layouts import LayoutCost, layout_costs
 from .lengths import Lengths, read_lengths
 from .memory import Setting, StageMemory, find_setting, stage_memories
+from .option_values import AUTO
 from .options import PlanOptions
 from .parts import Part, parts_of
 from .sequences import Concurrency, concurrencies
 
 SCHEMA = 1
 """The version of the JSON form."""
+
+
+ASKED = "max_model_len as asked"
+"""The label of a length that is more than the model has positions for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,18 +107,10 @@ def make_plan(
     """
     setting = find_setting(options)
     memories = stage_memories(setting)
-    positions = setting.model.spec.max_positions
     tightest = min(memories, key=lambda found: (found.pool.budget / found.pool.token_bytes, -found.fixed))
-    if options.max_model_len == -1:
-        longest, by = min(found.pool.longest(positions) for found in memories) or positions, "what fits"
-    else:
-        longest, by = _longest(setting)
+    longest, by = _longest(setting, memories)
     lengths = read_lengths(trace, longest)
-    pools = [found.pool for found in memories]
-    ends = {f"longest ({by})": longest}
-    if setting.asked_len > longest and options.max_model_len is not None:
-        ends["max_model_len as asked"] = setting.asked_len
-    rows = concurrencies(setting, pools, lengths, ends)
+    rows = concurrencies(setting, [found.pool for found in memories], lengths, _ends(setting, longest, by))
     failing = (starting_verdict(setting, found, longest) for found in (tightest, *memories))
     verdict = next(filter(None, failing), None) or running_verdict(setting, rows[0])
     return Plan(
@@ -132,12 +130,20 @@ def make_plan(
     )
 
 
-def _longest(setting: Setting) -> tuple[int, str]:
+def _longest(setting: Setting, memories: Sequence[StageMemory]) -> tuple[int, str]:
     """The longest sequence, and what says so: positions beyond the model's own are not planned with."""
     positions, asked = setting.model.spec.max_positions, setting.asked_len
+    if setting.options.max_model_len == AUTO:
+        return min(found.pool.longest(positions) for found in memories) or positions, "what fits"
     if setting.options.allow_long:
         return asked, LENGTH
     return (positions, POSITIONS) if asked >= positions else (asked, LENGTH)
+
+
+def _ends(setting: Setting, longest: int, by: str) -> dict[str, int]:
+    """Lengths besides those of the trace, by label."""
+    asked, given = setting.asked_len, setting.options.max_model_len
+    return {f"longest ({by})": longest} | ({ASKED: asked} if given not in (None, AUTO) and asked > longest else {})
 
 
 def _notes(setting: Setting, lengths: Lengths) -> list[str]:
