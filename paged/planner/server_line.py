@@ -28,6 +28,8 @@ _VALUELESS = re.compile(
 )
 """Options of vLLM that are not read here and take no value; any other takes the word after it."""
 
+_SECRET = re.compile(r"key|token|secret|password")
+
 COUNTS = re.compile(
     r"--(?:enable-lora|max-loras|max-lora-rank|lora-modules|speculative-.*|num-speculative-tokens|data-parallel-.*"
     r"|limit-mm-per-prompt|hf-overrides|compilation-config.*|cudagraph-.*|enable-expert-parallel|swap-space|config"
@@ -124,7 +126,7 @@ class _Reading:
         elif match[1] == "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS":
             self.options["count_graphs"] = match[2] not in ("", "0")
         else:
-            self.ignored.append(word)
+            self.ignored.append(f"{match[1]}=...")  # it may be a secret
             if match[1] == "VLLM_PP_LAYER_PARTITION":
                 self.notes.append(f"{match[1]} is not counted here although memory may depend on it")
 
@@ -162,6 +164,7 @@ class _Reading:
             taken.append(self.words.pop(0))
         while self.words and not self.words[0].startswith("-") and not self.serves:
             taken.append(self.words.pop(0))
-        self.ignored.append(" ".join(taken))
+        secret = _SECRET.search(name) and len(taken) + has_value > 1
+        self.ignored.append(f"{name} ..." if secret else " ".join(taken))
         if COUNTS.fullmatch(name):
             self.notes.append(f"{name} is not counted here although memory may depend on it")

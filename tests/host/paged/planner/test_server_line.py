@@ -44,7 +44,7 @@ def test_every_form_says_the_same(line: str) -> None:
 def test_one_quoted_word_with_continued_lines_is_split_as_a_shell_would() -> None:
     words = [SERVER, "--model meta-llama/Llama-2-7b-hf", "--gpu-memory-utilization 0.90", "--max-num-seqs '128'"]
     text = " \\\n  ".join(words[:3]) + " \\\r\n" + words[3]
-    assert read_server_line([text]).options == EXPECTED
+    assert read_server_line([text]) == ServerLine(EXPECTED, (), ())
 
 
 def test_short_names_and_flags() -> None:
@@ -100,7 +100,17 @@ def test_settings_of_the_environment() -> None:
         "CUDA_VISIBLE_DEVICES=0 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 vllm serve m"
     )
     assert found.options == {"model": "m", "allow_long": True, "count_graphs": False}
-    assert found.ignored == ("CUDA_VISIBLE_DEVICES=0",)
+    assert found.ignored == ("CUDA_VISIBLE_DEVICES=...",)
+
+
+def test_secrets_of_a_pasted_line_are_not_shown_again() -> None:
+    found = read("HF_TOKEN=hf_123 vllm serve m --api-key sk-123 --hf-token=hf_123 --ssl-keyfile key.pem")
+    assert found.ignored == ("HF_TOKEN=...", "--api-key ...", "--hf-token ...", "--ssl-keyfile ...")
+
+
+def test_a_partition_of_layers_is_pointed_out() -> None:
+    found = read("VLLM_PP_LAYER_PARTITION=20,12 vllm serve m -pp 2")
+    assert found.notes == ("VLLM_PP_LAYER_PARTITION is not counted here although memory may depend on it",)
 
 
 @pytest.mark.parametrize("line", ["vllm serve a --model b", "vllm serve --model b a"])
