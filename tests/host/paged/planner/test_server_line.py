@@ -5,8 +5,11 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paged.planner import read_server_line
+from paged.planner.options import FLAGS, READERS
 from paged.planner.server_line import ServerLine
 
 SERVER = "python -m vllm.entrypoints.openai.api_server"
@@ -141,3 +144,43 @@ def test_what_cannot_be_read_is_one_line(words: list[str], error: str) -> None:
     with pytest.raises(ValueError, match=error) as found:
         read_server_line(words)
     assert "\n" not in str(found.value)
+
+
+WORDS = (
+    "vllm",
+    "serve",
+    "-m",
+    "vllm.entrypoints.api_server",
+    "--model",
+    "m",
+    "--max-num-seqs",
+    "=",
+    "-1",
+    "--",
+    "-",
+    "",
+)
+MORE = (
+    "--enforce-eager",
+    "--no-enforce-eager",
+    "--enable-lora",
+    "true",
+    "A=b",
+    "--x=y",
+    "-tp=2",
+    "-cc.mode",
+    "&",
+    "a b",
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.one_of(st.sampled_from(WORDS + MORE), st.text(max_size=6)), max_size=12))
+def test_any_words_are_read_or_refused_in_one_line(words: list[str]) -> None:
+    try:
+        found = read_server_line([*words, "vllm", "serve", *words])
+    except ValueError as error:
+        assert "\n" not in str(error)
+    else:
+        assert set(found.options) <= {*READERS, *FLAGS}
+        assert all(isinstance(text, str) for text in (*found.ignored, *found.notes))
