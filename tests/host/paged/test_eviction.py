@@ -89,6 +89,19 @@ def test_the_deepest_of_a_chain_goes_first_whatever_its_row(order):
         assert [block for block in gone if block in chain] == chain[::-1]
 
 
+@pytest.mark.parametrize("order", ["row", "blend"])
+def test_the_deepest_goes_first_though_those_before_it_came_to_rest_earlier(order):
+    """As where a sliding window gives up the first blocks of a sequence one by one."""
+    prefix = CachedBlocks(filled(8, 4, 16), SIZE, order=order)
+    publish(prefix, [0, 1, 2, 3], 0)
+    for block in range(4):
+        prefix.pool.free([block])
+        prefix.rest([block])
+    for left in ([0, 1, 2], [0, 1], [0], []):
+        prefix.evict(1)
+        assert prefix.cache.idle == left
+
+
 def test_a_blend_spares_what_was_used_lately():
     pool = filled(16, 4, 16)
     pool.free([1, 2, 3])  # row 0 would be the first to come free, but block 0 was used last
