@@ -31,9 +31,9 @@ def capacity(run: ServerRun, model: ServerModel) -> Capacity:
     The size is the log's line of memory, else tokens x bytes of K and V a token / GPUs. Where tokens come from a line
     that is rounded, or the block size is assumed, ``source`` calls them an estimate.
     """
-    named = run.options.get("block_size", "")
-    block_size = int(named) if named.isdigit() and 0 < int(named) <= 1 << 20 else USUAL_BLOCK
-    tokens, source = _tokens(run, block_size, bool(named))
+    named = run.number("block_size")
+    block_size = named or USUAL_BLOCK
+    tokens, source = _tokens(run, block_size, named is not None)
     engines = run.value("engines") or 1
     tokens = None if tokens is None else round(tokens * engines)
     found = run.value("kv")

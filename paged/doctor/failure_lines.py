@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .line_format import SIZE, Format, count_of, size_of
+from .line_format import DECIMAL, SIZE, Format, count_of, share_of, size_of
 from .log_line import LogLine
 from .server_run import Failure, ServerRun
 
@@ -79,7 +79,7 @@ def _others(run: ServerRun, line: LogLine, match: re.Match[str]) -> None:
     free, total, needed = (size_of(match[group], "GiB") for group in (1, 2, 4))
     run.note("free_at_start", free, line.number)
     run.note("total", total, line.number)
-    run.note("utilization", float(match[3]), line.number)
+    run.note("utilization", share_of(match[3]), line.number)
     run.note("requested", needed, line.number)
     _fail(run, line, "free memory", free=free, total=total, needed=needed)
 
@@ -98,7 +98,9 @@ def _fail(run: ServerRun, line: LogLine, kind: str, **figures: Any) -> None:
 
 
 FAILURE_LINES = (
-    Format("out of memory", "Tried to allocate", re.compile(rf"out of memory.*Tried to allocate {SIZE}"), _torch),
+    Format(
+        "out of memory", "Tried to allocate", re.compile(rf"out of memory.{{1,80}}Tried to allocate {SIZE}"), _torch
+    ),
     Format(
         "sampler", "when warming up sampler", re.compile(r"warming up sampler with (\d{1,9}) dummy requests"), _sampler
     ),
@@ -125,8 +127,8 @@ FAILURE_LINES = (
         "free memory",
         "on startup is less than desired",
         re.compile(
-            r"Free memory on device(?: [\w:]+)? \(([\d.]+)/([\d.]+) GiB\) on startup is less than desired GPU memory "
-            r"utilization \(([\d.]+), ([\d.]+) GiB\)"
+            rf"Free memory on device(?: [\w:]{{1,20}})? \(({DECIMAL})/({DECIMAL}) GiB\) on startup is less than "
+            rf"desired GPU memory utilization \(({DECIMAL}), ({DECIMAL}) GiB\)"
         ),
         _others,
     ),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .engine_lines import ENGINE_LINES
 from .failure_lines import FAILURE_LINES
+from .line_format import LONGEST_TEXT
 from .log_file import LogError, open_log, text_lines
 from .log_line import LogLine, split_head
 from .memory_lines import MEMORY_LINES
@@ -119,12 +120,15 @@ class _Reader:
     def _formats(self, line: LogLine) -> list[str]:
         """The names of the formats that the line has."""
         found = []
+        long = len(line.text) > LONGEST_TEXT
+        short = dataclasses.replace(line, text=line.text[:LONGEST_TEXT]) if long else line
         for form in FORMATS:
-            if form.needle in line.text and (match := form.pattern.search(line.text)):
+            said = line if form.whole else short
+            if form.needle in said.text and (match := form.pattern.search(said.text)):
                 if form.name in ("engine", "server version"):
                     self._start(form.name, line)
                 try:
-                    form.record(self.runs[-1], line, match)
+                    form.record(self.runs[-1], said, match)
                 except (ValueError, KeyError):  # a number that is none, or a part that is missing
                     continue
                 found.append(form.name)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 
-from .line_format import SIZE, Format, Record, count_of, size_of
+from .line_format import DECIMAL, SIZE, Format, Record, count_of, share_of, size_of
 from .log_line import LogLine
 from .server_run import ServerRun
 
@@ -41,7 +41,7 @@ def _profiled(run: ServerRun, line: LogLine, match: re.Match[str]) -> None:
     sizes = {name: size_of(number, unit) for name, number, unit in re.findall(rf"(\w+)={SIZE}", line.text)}
     for name, key in (("total", "total_gpu_memory"), ("non_torch", "non_torch_memory"), ("kv", "kv_cache_size")):
         run.note(name, sizes[key], line.number)
-    run.note("utilization", float(match[1]), line.number)
+    run.note("utilization", share_of(match[1]), line.number)
     weights = run.value("weights")
     if weights is not None:
         run.note("activations", max(0, sizes["peak_torch_memory"] - int(weights)), line.number)
@@ -50,14 +50,14 @@ def _profiled(run: ServerRun, line: LogLine, match: re.Match[str]) -> None:
 
 def _instance(run: ServerRun, line: LogLine, match: re.Match[str]) -> None:
     run.note("total", size_of(match[1], match[2]), line.number)
-    run.note("utilization", float(match[3]), line.number)
+    run.note("utilization", share_of(match[3]), line.number)
     run.note("requested", size_of(match[4], match[5]), line.number)
 
 
 def _startup(run: ServerRun, line: LogLine, match: re.Match[str]) -> None:
     run.note("free_at_start", size_of(match[1], "GiB"), line.number)
     run.note("total", size_of(match[2], "GiB"), line.number)
-    run.note("utilization", float(match[3]), line.number)
+    run.note("utilization", share_of(match[3]), line.number)
     run.note("requested", size_of(match[4], "GiB"), line.number)
     held = re.search(rf"Actual usage is {SIZE} for (weight|consumed memory)", line.text)
     if held and held[3] == "weight":
@@ -117,19 +117,22 @@ MEMORY_LINES = (
         "profile",
         "Memory profiling results",
         re.compile(
-            r"Memory profiling results: total_gpu_memory=.*peak_torch_memory=.*non_torch_memory=.*"
-            r"kv_cache_size=.*gpu_memory_utilization=([\d.]+)"
+            r"Memory profiling results: total_gpu_memory=.{1,99}peak_torch_memory=.{1,99}non_torch_memory="
+            rf".{{1,40}}kv_cache_size=.{{1,40}}gpu_memory_utilization=({DECIMAL})"
         ),
         _profiled,
     ),
     Format(
-        "profile time", "Memory profiling takes", re.compile(r"Memory profiling takes [\d.]+ seconds"), _enter("cache")
+        "profile time",
+        "Memory profiling takes",
+        re.compile(r"Memory profiling takes [\d.]{1,16} seconds"),
+        _enter("cache"),
     ),
     Format(
         "profile",
         "vLLM instance can use",
         re.compile(
-            rf"can use total_gpu_memory \({SIZE}\) x gpu_memory_utilization \(([\d.]+)\) = {SIZE}",
+            rf"can use total_gpu_memory \({SIZE}\) x gpu_memory_utilization \(({DECIMAL})\) = {SIZE}",
         ),
         _instance,
     ),
@@ -161,8 +164,8 @@ MEMORY_LINES = (
         "startup",
         "on startup. Desired",
         re.compile(
-            r"Free memory on device(?: [\w:]+)? \(([\d.]+)/([\d.]+) GiB\) on startup\. "
-            r"Desired GPU memory utilization is \(([\d.]+), ([\d.]+) GiB\)"
+            rf"Free memory on device(?: [\w:]{{1,20}})? \(({DECIMAL})/({DECIMAL}) GiB\) on startup\. "
+            rf"Desired GPU memory utilization is \(({DECIMAL}), ({DECIMAL}) GiB\)"
         ),
         _startup,
     ),
@@ -176,7 +179,7 @@ MEMORY_LINES = (
     Format(
         "concurrency",
         "Maximum concurrency for",
-        re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x"),
+        re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]{1,16})x"),
         _concurrency,
     ),
     Format(

@@ -95,11 +95,11 @@ def eight_bit_weights(patient: Patient) -> Remedy | None:
 def shorter(patient: Patient) -> Remedy | None:
     """Promise no longer sequences than one of which the KV cache holds."""
     failure = next((found for found in patient.run.failures if found.line == patient.finding.line), None)
-    named = patient.run.options.get("max_model_len", "")
-    if failure is None or not named.isdigit():
+    named = patient.run.number("max_model_len")
+    if failure is None or named is None:
         return None
     if failure.needed and failure.available and failure.available > 0:
-        fits = int(int(named) * failure.available / failure.needed)
+        fits = int(named * failure.available / failure.needed)
     else:
         fits = int(patient.run.value("kv_tokens") or 0)
     fits = fits // 16 * 16

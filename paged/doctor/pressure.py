@@ -95,11 +95,11 @@ def tail(run: ServerRun) -> Finding | None:
 
 def batch_limit(run: ServerRun) -> Finding | None:
     """``max_num_seqs``, where so many ran, others waited, and the KV cache had room."""
-    named = run.options.get("max_num_seqs", "")
+    named = run.number("max_num_seqs")
     whole = run.serving.total()
-    if not named.isdigit() or not whole.seconds:
+    if named is None or not whole.seconds:
         return None
-    tally = run.serving.by_running.get(int(named))
+    tally = run.serving.by_running.get(named)
     if tally is None:
         return None
     bound_s = tally.waiting_s - tally.full_waiting_s

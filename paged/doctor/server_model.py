@@ -9,6 +9,7 @@ from ..models import model as find_model
 from ..spec import ModelSpec
 from .server_run import ServerRun
 
+_MOST_GPUS = 4096
 _EIGHT_BIT = ("fp8", "fp8_e4m3", "fp8_e5m2", "e4m3", "int8")
 
 
@@ -46,5 +47,5 @@ def server_model(run: ServerRun, named: str | None = None) -> ServerModel:
 
 def _gpus(run: ServerRun) -> int:
     """GPUs that share one copy of the model."""
-    sizes = [run.options.get(name, "1") for name in ("tensor_parallel_size", "pipeline_parallel_size")]
-    return max(1, math.prod(int(size) for size in sizes if size.isdigit() and int(size[:6]) <= 4096))
+    sizes = [run.number(name) or 1 for name in ("tensor_parallel_size", "pipeline_parallel_size")]
+    return math.prod(sizes) if max(sizes) <= _MOST_GPUS else 1

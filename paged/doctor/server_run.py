@@ -16,6 +16,8 @@ PHASES = ("start", "weights", "profile", "cache", "graphs", "serving")
 cache, while it captures graphs, and while it serves."""
 
 
+_BEFORE_V1 = tuple("01234567")
+_DIGITS = 9
 _LEAST = ("kv", "kv_tokens", "kv_blocks")
 
 
@@ -81,7 +83,7 @@ class ServerRun:
         if self.engine:
             return self.engine
         parts = (self.version or "").split(".")
-        return "V0" if len(parts) > 1 and parts[0] == "0" and parts[1].isdigit() and int(parts[1]) < 8 else "V1"
+        return "V0" if len(parts) > 1 and parts[0] == "0" and parts[1] in _BEFORE_V1 else "V1"
 
     @property
     def begun(self) -> bool:
@@ -98,6 +100,12 @@ class ServerRun:
         """A figure by name, or None."""
         found = self.found.get(name)
         return None if found is None else found.value
+
+    def number(self, option: str) -> int | None:
+        """An option that is a whole number of at least 1, or None."""
+        text = self.options.get(option, "")
+        found = int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else 0
+        return found or None
 
     def enter(self, phase: str) -> None:
         """The server has come so far; it never goes back."""

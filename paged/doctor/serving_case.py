@@ -92,8 +92,7 @@ def serving_case(
 
 def _count(run: ServerRun, name: str, usual: int, assumed: list[str]) -> int:
     """An option of the log, or vLLM's default, which is then written down."""
-    named = run.options.get(name, "")
-    if named.isdigit() and len(named) <= 9 and int(named) > 0:
-        return int(named)
-    assumed.append(f"{name} {usual}")
-    return usual
+    named = run.number(name)
+    if named is None:
+        assumed.append(f"{name} {usual}")
+    return named or usual

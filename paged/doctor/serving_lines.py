@@ -28,8 +28,9 @@ _FIELDS = {
     "engine": re.compile(r"Engine (\d{1,4}):"),
     "engines": re.compile(r"(\d{1,4}) Engines Aggregated:"),
 }
-_USAGE = re.compile(r"GPU KV cache usage: ([\d.]+)%")
-_HITS = re.compile(r"(?<!External )Prefix cache hit rate: ([\d.]+)%")
+_USAGE = re.compile(r"GPU KV cache usage: ([\d.]{1,8})%")
+_HITS = re.compile(r"(?<!External )Prefix cache hit rate: ([\d.]{1,8})%")
+_MOST_PERCENT = 101
 _MAX_TOKENS = re.compile(r"\bmax_tokens=(\d{1,9})\b")
 _IDS = re.compile(r"prompt_token_ids: \[([\d, ]*)\]")
 
@@ -40,8 +41,8 @@ def _throughput(run: ServerRun, line: LogLine, match: re.Match[str]) -> None:
     usage, hits = _USAGE.search(line.text), _HITS.search(line.text)
     if not found["running"] or not found["waiting"]:
         raise ValueError("a line of throughput says how many run and wait")
-    if counts["running"] > MOST_RUNNING:
-        raise ValueError(f"{counts['running']} sequences do not run at once")
+    if counts["running"] > MOST_RUNNING or (usage and float(usage[1]) > _MOST_PERCENT):
+        raise ValueError(f"{counts['running']} sequences in {usage and usage[1]} percent of a cache are none")
     sample = Sample(
         line.number,
         float(match[1]),
@@ -85,15 +86,15 @@ SERVING_LINES = (
         "throughput",
         "Avg prompt throughput",
         re.compile(
-            r"Avg prompt throughput: (\d[\d.]*) tokens/s, Avg generation throughput: (\d[\d.]*) tokens/s, "
-            r"Running: \d+ reqs.*(?:GPU KV cache usage: [\d.]+%|(?:Waiting|Pending): \d+ reqs\s*$)"
+            r"Avg prompt throughput: (\d[\d.]{0,14}) tokens/s, Avg generation throughput: (\d[\d.]{0,14}) tokens/s, "
+            r"Running: \d+ reqs.{1,300}(?:GPU KV cache usage: [\d.]+%|(?:Waiting|Pending): \d+ reqs\s*$)"
         ),
         _throughput,
     ),
     Format(
         "prefix cache",
         "Prefix cache hit rate: GPU",
-        re.compile(r"Prefix cache hit rate: GPU: ([\d.]+)%"),
+        re.compile(r"Prefix cache hit rate: GPU: ([\d.]{1,8})%"),
         _hit_rate,
     ),
     Format(
@@ -101,9 +102,9 @@ SERVING_LINES = (
         "is preempted ",
         re.compile(
             r"is preempted (?:by|in) PreemptionMode\.(RECOMPUTE|SWAP) mode"
-            r"(?:.*total_(?:num_)?cumulative_preemption(?:_cnt)?=(\d{1,12}))?"
+            r"(?:.{1,400}total_(?:num_)?cumulative_preemption(?:_cnt)?=(\d{1,12}))?"
         ),
         _preempted,
     ),
-    Format("request", "Received request ", re.compile(r"Received request [^:]{1,200}:"), _request),
+    Format("request", "Received request ", re.compile(r"Received request [^:]{1,200}:"), _request, whole=True),
 )

@@ -150,3 +150,61 @@ def test_other_encodings_are_damaged_and_understood(logs: Any, tmp_path: Path) -
     log = read_log(path)
     assert log.lines.damaged == 1
     assert log.telling().value("kv_blocks") == 2500
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tried to allocate " + "1" * 400_000,
+        "out of memory " * 40_000 + "Tried to allocate x",
+        "Memory profiling results: total_gpu_memory=" + "peak_torch_memory=non_torch_memory=kv_cache_size=" * 9_000,
+        "Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, Running: 3 reqs" * 5_000,
+        "Sequence group is preempted by PreemptionMode.SWAP mode" * 9_000,
+        "Received request " * 30_000,
+        "non-default args: {" + "'model': '" * 50_000,
+        'File "' * 80_000,
+        "CUDA out of memory. Tried to allocate 2.00 GiB. " + "1." * 200_000 + " free",
+        "INFO " * 100_000,
+        "(a pid=1" * 60_000,
+        '"GET ' * 100_000,
+    ],
+)
+def test_lines_made_to_take_long_do_not(text: str, logs: Any) -> None:
+    import time
+
+    path = logs.file([text, *logs.start["0.6"]])
+    before = time.process_time()
+    assert read_log(path).runs[-1].value("kv_blocks") == 2500
+    assert time.process_time() - before < 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"Avg prompt throughput: {'9' * 400} tokens/s, Avg generation throughput: 2.0 tokens/s, Running: 3 reqs, "
+        f"Waiting: 0 reqs",
+        "Available KV cache memory: 9999999999.0 GiB",
+        "the current vLLM instance can use total_gpu_memory (80.00GiB) x gpu_memory_utilization (90.0) = 72.00GiB",
+        "Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, Running: 3 reqs, Waiting: 0 "
+        "reqs, GPU "
+        "KV cache usage: 5000.0%",
+    ],
+)
+def test_numbers_that_no_server_has_are_not_understood(line: str, logs: Any) -> None:
+    log = logs.read(
+        [f"INFO 10-02 12:00:00 [a.py:1] {line}", "INFO 10-02 12:00:00 [a.py:1] GPU KV cache size: 16 tokens"]
+    )
+    assert log.lines.not_understood == 1
+    assert log.telling().serving.lines == 0
+
+
+def test_an_option_in_other_digits_is_none(logs: Any) -> None:
+    log = logs.read(
+        [
+            "INFO 10-02 12:00:00 [a.py:1] Initializing a V1 LLM engine (v0.9.0) with config: "
+            "tensor_parallel_size=²٣, block_size=٣, max_num_seqs=0"
+        ]
+    )
+    run = log.telling()
+    assert [run.number(name) for name in ("tensor_parallel_size", "block_size", "max_num_seqs")] == [None, None, None]
+    assert diagnose(log, Settings()).model.gpus == 1

@@ -180,13 +180,13 @@ def test_others_leave_so_much(logs: Any) -> None:
     assert options(report) == ["--gpu-memory-utilization 0.76"]  # 60.5 of 79.11
 
 
-def test_overhead_is_what_the_roofline_does_not_explain(logs: Any, lengths: Callable[..., Path]) -> None:
+def test_overhead_is_what_the_roofline_does_not_explain(logs: Any) -> None:
     steps = [
         logs.served_v1(logs.clock(4 * i + n), 0.0, rate, running, 0, usage)
         for i, (running, rate, usage) in enumerate([(64, 5333.0, 5.0), (250, 5682.0, 20.0)])
         for n in range(4)
     ]
-    report = diagnose(logs.read([*logs.start["0.11"], *steps]), Settings(lengths=str(lengths())))
+    report = diagnose(logs.read([*logs.start["0.11"], *steps]), Settings())
     assert report.case is not None
     assert report.case.step_overhead == pytest.approx(0.044 - (14.99 + 54 * 0.2) * GIB / 3.35e12, rel=1e-3)
     after = report.treatments[0].remedy.case
