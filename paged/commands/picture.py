@@ -1,0 +1,115 @@
+"""python -m paged picture: both page tables of a pool at one moment, as text, PNG or SVG."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+import vmm
+from vmm.choice import open_driver
+from vmm.commands.options import choose_driver, driver_options, first_line
+
+from ..atomic_file import check_writable
+from ..layout import LAYOUTS, ORDERS, KVLayout
+from ..models import model as find_model
+from ..picture import draw, picture_of, show
+from ..picture.draw import check_ending
+from ..picture.made_up import blocks_needed, make_up
+from ..picture.picture_json import picture_json
+from ..pool import KVPool
+
+_MOST_SEQUENCES = 100_000
+_MEMORY = "64 TiB"
+"""Of the host driver without bytes: a made-up moment is never too large for it."""
+
+_EPILOG = """\b
+Examples:
+  python -m paged picture
+  python -m paged picture --sequences 200 --order block -o pool.png
+  python -m paged picture --sequences 10000 -o pool.svg
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option(
+    "--sequences", default=10, show_default=True, type=click.IntRange(0, _MOST_SEQUENCES), help="How many run."
+)
+@click.option(
+    "--longest", default=160, show_default=True, type=click.IntRange(1, 100_000), help="Tokens of the longest."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of all that is drawn.")
+@click.option("--model", default="llama-3-8b", show_default=True, help="A preset, or the path of a config.json.")
+@click.option("--kv-cache-dtype", default="auto", show_default=True, help="Type of K and V.")
+@click.option("--block-size", default=16, show_default=True, help="Tokens a KV block.")
+@click.option("--order", default="layer", show_default=True, type=click.Choice(ORDERS), help="Planes of the pool.")
+@click.option("--layout", default="hnd", show_default=True, type=click.Choice(LAYOUTS), help="Inside a block.")
+@click.option("--chunk", metavar="SIZE", help="One physical allocation; by default the driver's granularity.")
+@click.option("-o", "--output", metavar="FILE", help="Write the picture, as .png or .svg, and do not print it.")
+@driver_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def picture(sequences: int, longest: int, seed: int, output: str | None, as_json: bool, **given: Any) -> None:
+    """Show both page tables of a pool: chunks of the virtual range above, block tables of the sequences below.
+
+    The workload is made up: prompts that begin alike, forks, a sliding window, requests that have ended. A sequence has
+    the same colour and letter in both tables. Up to some twenty sequences every block is shown with its id, then
+    every block without, then bands of sequences. paged.picture shows a pool of your own program.
+    """
+    if output is not None:
+        check_ending(Path(output))
+        check_writable(Path(output))
+    with _device(given) as (device, first), _pool(device, given, sequences, longest) as pool:
+        make_up(pool, sequences, longest=longest, seed=seed)
+        found = picture_of(pool)
+    if output is not None:
+        draw(found, output)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, **_head(device, given), **picture_json(found)}, indent=2))
+        return
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    console.print(first, markup=False)
+    if output is None:
+        console.print()
+        show(found)
+    else:
+        console.print(f"The picture of {len(found.tables):,} sequences is in {output}.", markup=False)
+
+
+@contextlib.contextmanager
+def _device(given: dict[str, Any]) -> Iterator[tuple[vmm.Device, str]]:
+    """The device that the options name, and its first line. No bytes are needed, and on the host driver work waits.
+
+    So what the last request gives back is still retiring in the picture.
+    """
+    chosen = choose_driver(given["driver"], given["backing"], given["memory"])
+    if chosen.name == "host":
+        memory, backing = given["memory"] or _MEMORY, given["backing"] or "none"
+        chosen = open_driver(vmm.HostDriver(memory=memory, backing=backing, streams="deferred"))
+    with vmm.Device(0, driver=chosen.api) as device:
+        yield device, first_line(chosen)
+
+
+@contextlib.contextmanager
+def _pool(device: vmm.Device, given: dict[str, Any], sequences: int, longest: int) -> Iterator[KVPool]:
+    """A pool with addresses for twice the blocks that are needed."""
+    chunk = device.granularity if given["chunk"] is None else vmm.parse_size(given["chunk"], name="--chunk")
+    spec = find_model(given["model"], given["kv_cache_dtype"]).groups[0]
+    layout = KVLayout(spec, given["block_size"], order=given["order"], layout=given["layout"], chunk=chunk)
+    blocks = 2 * blocks_needed(sequences, longest, layout)
+    with KVPool(device, layout, blocks=blocks, prefix_cache=True, name="kv") as pool:
+        yield pool
+
+
+def _head(device: vmm.Device, given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "driver": device.driver.name,
+        "device": device.name,
+        "backing": device.backing,
+        "model": given["model"],
+    }
