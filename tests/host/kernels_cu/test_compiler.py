@@ -125,6 +125,7 @@ def test_a_choice_that_is_no_command_is_one_line(monkeypatch, chosen):
             "/usr/bin/ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status\n",
             "/usr/bin/ld: final link failed: No space left on device",
         ),
+        ("ld: warning: old\nld: final link failed: bad value\n", "ld: final link failed: bad value"),
         ("In file included\nk.cu:3:1: error: no x\nk.cu:4:1: error: no y\n", "k.cu:3:1: error: no x"),
         ("collect2: error: ld returned 1 exit status\n", "collect2: error: ld returned 1 exit status"),
         ("\n  Killed\n", "Killed"),
