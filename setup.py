@@ -49,7 +49,7 @@ setup(
     packages=find_packages(include=["vmm", "vmm.*", "paged", "paged.*", "kernels_cu", "kernels_cu.*"]),
     package_data={
         "vmm": ["py.typed"],
-        "paged": ["py.typed"],
+        "paged": ["py.typed", "page/page.*"],
         "kernels_cu": ["py.typed", "*.cu", "*.cuh", "host/*.h", "host/*.cpp"],
     },
     install_requires=BASE,
@@ -57,6 +57,7 @@ setup(
         "cuda13": CUDA13,
         "cuda12": CUDA12,
         "host": ["ziglang>=0.13"],  # a C++ compiler as a wheel, for the kernels on a CPU
+        "metrics": ["prometheus-client>=0.20"],
         "test": TEST,
         "dev": DEV,
     },

@@ -13,7 +13,7 @@ import vmm
 from kernels_cu import KernelError
 
 _DONE, _FAILED, _BAD_USAGE = 0, 1, 2
-_COMMANDS = ("replay", "walk", "picture", "plan", "doctor")
+_COMMANDS = ("replay", "walk", "picture", "plan", "doctor", "view", "export")
 
 
 class Commands(click.Group):

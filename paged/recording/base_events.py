@@ -10,18 +10,18 @@ from .state import State
 
 
 def base_events(state: State) -> tuple[array[int], array[int]]:
-    """Flat arrays of events, all at the state's moment; sequences keep the moments of their starts."""
+    """Flat arrays of events, all at the state's moment."""
     rows, ids = array("q"), array("i")
 
-    def note(kind: Kind, sequence: int = -1, a: int = 0, named: Sequence[int] = (), moment: int = state.moment) -> None:
-        rows.extend((moment, kind, sequence, a, 0, 0, 0, state.live, len(named)))
+    def note(kind: Kind, sequence: int = -1, a: int = 0, named: Sequence[int] = ()) -> None:
+        rows.extend((state.moment, kind, sequence, a, 0, 0, 0, state.live, len(named)))
         ids.extend(named)
 
-    for number, sequence in sorted(state.sequences.items(), key=lambda item: item[1].started):
-        note(Kind.START, number, sequence.label, moment=sequence.started)
+    for number, sequence in state.sequences.items():
+        note(Kind.START, number, sequence.label)
     note(Kind.COMMIT, a=state.retiring, named=sorted(state.rows))
     for number, sequence in state.sequences.items():
-        note(Kind.PUT, number, sequence.tokens, sequence.table)
+        note(Kind.PUT, number, -1, sequence.table)
         if sequence.dropped:
             note(Kind.DROP, number, sequence.dropped)
     if state.cached:

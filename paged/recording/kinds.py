@@ -29,8 +29,9 @@ class Kind(enum.IntEnum):
 
 
 class Columns(NamedTuple):
-    """One event as it is kept: ``moment`` on the recording's clock and ``time`` of perf_counter, both nanoseconds.
+    """One event as it is kept: ``moment`` on the recording's clock, from which on it holds, in nanoseconds.
 
+    ``time`` is perf_counter_ns at its beginning, ``duration`` the nanoseconds until it was done; 0 if nobody looked.
     ``live`` is the number of tokens that exist, as far as is known then, ``named`` how many ids belong to the event.
     """
 

@@ -70,7 +70,7 @@ class PoolRecorder:
         """Keep one event, which began at ``start`` (perf_counter_ns) and has just ended."""
         end = time.perf_counter_ns()
         began = start or end
-        moment = self._now() if self._now else began - self._origin
+        moment = self._now() if self._now else end - self._origin
         self.ring.add((moment, kind, sequence, a, b, began, end - began, self._live(), len(ids)), ids)
         if moment >= self.buckets.due:
             self._mark(moment)

@@ -68,7 +68,7 @@ class Recording:
         first, first_ids = base_events(ring.base) if ring.dropped else (array("q"), array("i"))
         rows, ids = ring.events()
         told = {"base_events": len(first) // WIDTH, "calls_dropped": calls.dropped if calls else 0}
-        kept = tuple(calls.events()) if calls else ()
+        kept = tuple(call for call in calls.events() if call.time_ns >= about["origin"]) if calls else ()
         return cls({**about, **told}, first + rows, first_ids + ids, kept, tuple(marks))
 
     def columns(self) -> dict[str, Numbers]:
@@ -76,21 +76,41 @@ class Recording:
         table = np.frombuffer(self.rows, np.int64).reshape(-1, WIDTH)
         return {name: table[:, index] for index, name in enumerate(Columns._fields)}
 
+    def starts(self) -> Numbers:
+        """When each event began, in nanoseconds on the recording's clock, so that none overlaps another by halves.
+
+        No time passes on a simulated clock while the pool works: what happens at one moment begins there, each event as
+        long after the first as it did, and the next moment's events wait for it.
+        """
+        columns = self.columns()
+        if self.about["clock"] != "simulated":
+            return columns["time"] - int(self.about["origin"])
+        moments, group = np.unique(columns["moment"], return_inverse=True)
+        first = np.full(len(moments), np.iinfo(np.int64).max)
+        last = np.zeros(len(moments), np.int64)
+        np.minimum.at(first, group, columns["time"])
+        np.maximum.at(last, group, columns["time"] + columns["duration"])
+        begins, free = moments.copy(), 0
+        for index, (moment, span) in enumerate(zip(moments.tolist(), (last - first).tolist(), strict=True)):
+            begins[index] = max(moment, free)
+            free = max(moment, free) + span
+        found: Numbers = begins[group] + columns["time"] - first[group]
+        return found
+
     def call_moments(self) -> Numbers:
         """When each of ``calls`` was made, in nanoseconds on the recording's clock.
 
-        On a simulated clock no time passes while the driver works: a call is placed in the event during which it was
-        made, as long after its moment as it was after its beginning.
+        On a simulated clock a call is placed in the event during which it was made.
         """
         times: Numbers = np.array([call.time_ns for call in self.calls], np.int64)
         if self.about["clock"] != "simulated" or not len(self):
             return times - int(self.about["origin"])
-        columns = self.columns()
+        columns, starts = self.columns(), self.starts()
         order = np.argsort(columns["time"], kind="stable")
         began = columns["time"][order]
         at = np.maximum(np.searchsorted(began, times, side="right") - 1, 0)
         inside = np.clip(times - began[at], 0, columns["duration"][order][at])
-        found: Numbers = columns["moment"][order][at] + inside
+        found: Numbers = starts[order][at] + inside
         return found
 
     def save(self, path: str | Path) -> None:

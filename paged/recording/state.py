@@ -12,17 +12,11 @@ Ids = Sequence[int]
 
 @dataclass(slots=True)
 class Tokens:
-    """One sequence: its ``label``, the moment it started, and its block table, of which ``dropped`` are given up.
-
-    ``tokens`` is its length at ``moment``, where it is known, else what its blocks have room for is the only bound.
-    """
+    """One sequence: its ``label`` and its block table, of which the first ``dropped`` are given up."""
 
     label: int
-    started: int
     table: list[int] = field(default_factory=list)
     dropped: int = 0
-    tokens: int = -1
-    moment: int = 0
 
     @property
     def held(self) -> list[int]:
@@ -31,13 +25,21 @@ class Tokens:
 
 
 class State:
-    """``sequences`` by number, committed ``rows``, blocks that the prefix cache knows, and what retires, in bytes."""
+    """``sequences`` by number, committed ``rows``, blocks that the prefix cache knows, and what retires, in bytes.
+
+    ``counts`` has how many tables name a block. ``taken`` and ``given`` are the blocks that the latest event gave to
+    their first holder, a sequence or the cache, and took from their last.
+    """
 
     def __init__(self) -> None:
         self.moment = 0
         self.sequences: dict[int, Tokens] = {}
         self.rows: set[int] = set()
         self.cached: set[int] = set()
+        self.counts: dict[int, int] = {}
+        self.idle = 0  # blocks of the cache that no sequence holds
+        self.taken: list[int] = []
+        self.given: list[int] = []
         self.retiring = 0
         self.live = 0
         self.asleep = False
@@ -50,6 +52,7 @@ class State:
     def apply(self, event: Columns, ids: Ids) -> None:
         """Let one event happen."""
         self.moment, self.live = event.moment, event.live
+        self.taken, self.given = [], []
         _APPLY[event.kind](self, event, ids)
 
     def holders(self) -> dict[int, list[int]]:
@@ -60,27 +63,57 @@ class State:
                 found.setdefault(block, []).append(number)
         return found
 
+    def _hold(self, blocks: Ids) -> None:
+        counts, cached = self.counts, self.cached
+        for block in blocks:
+            count = counts.get(block, 0)
+            counts[block] = count + 1
+            if not count:
+                if block in cached:
+                    self.idle -= 1
+                else:
+                    self.taken.append(block)
+
+    def _let_go(self, blocks: Ids) -> None:
+        counts, cached = self.counts, self.cached
+        for block in blocks:
+            count = counts[block] - 1
+            if count:
+                counts[block] = count
+                continue
+            del counts[block]
+            if block in cached:
+                self.idle += 1
+            else:
+                self.given.append(block)
+
     # -- one kind each ------------------------------------------------------------------------------------------
 
     def _start(self, event: Columns, _ids: Ids) -> None:
-        self.sequences[event.sequence] = Tokens(event.a, event.moment, moment=event.moment, tokens=0)
+        self.sequences[event.sequence] = Tokens(event.a)
 
     def _put(self, event: Columns, ids: Ids) -> None:
         sequence = self.sequences.get(event.sequence)
         if sequence is not None:
+            replaced = sequence.table[event.b : event.b + len(ids)]
             sequence.table[event.b : event.b + len(ids)] = ids
-            sequence.tokens, sequence.moment = event.a, event.moment
+            self._hold(ids)
+            self._let_go(replaced)
 
     def _put_each(self, event: Columns, ids: Ids) -> None:
         for number, column, block in zip(ids[::3], ids[1::3], ids[2::3], strict=True):
-            self._put(event._replace(sequence=number, b=column, a=-1), [block])
+            self._put(event._replace(sequence=number, b=column), [block])
 
     def _drop(self, event: Columns, _ids: Ids) -> None:
-        if event.sequence in self.sequences:
-            self.sequences[event.sequence].dropped = event.a
+        sequence = self.sequences.get(event.sequence)
+        if sequence is not None:
+            self._let_go(sequence.table[sequence.dropped : event.a])
+            sequence.dropped = event.a
 
     def _end(self, event: Columns, _ids: Ids) -> None:
-        self.sequences.pop(event.sequence, None)
+        sequence = self.sequences.pop(event.sequence, None)
+        if sequence is not None:
+            self._let_go(sequence.held)
 
     def _commit(self, event: Columns, ids: Ids) -> None:
         self.rows.update(ids)
@@ -99,15 +132,27 @@ class State:
         for sequence in self.sequences.values():
             sequence.table = [places.get(block, block) for block in sequence.table]
         self.cached = {places.get(block, block) for block in self.cached}
+        self.counts = {places.get(block, block): count for block, count in self.counts.items()}
+        self.given, self.taken = list(ids[:half]), list(ids[half:])
 
     def _hit(self, _event: Columns, _ids: Ids) -> None:
         """The blocks come into a table by the event that follows."""
 
     def _cache(self, _event: Columns, ids: Ids) -> None:
-        self.cached.update(ids)
+        for block in ids:
+            if block not in self.cached:
+                self.cached.add(block)
+                if block not in self.counts:
+                    self.idle += 1
+                    self.taken.append(block)
 
     def _evict(self, _event: Columns, ids: Ids) -> None:
-        self.cached.difference_update(ids)
+        for block in ids:
+            if block in self.cached:
+                self.cached.discard(block)
+                if block not in self.counts:
+                    self.idle -= 1
+                    self.given.append(block)
 
     def _sleep(self, _event: Columns, _ids: Ids) -> None:
         self.asleep = True

@@ -1,0 +1,143 @@
+"""The page of a recording: what it holds is what the pool was, and it loads nothing."""
+
+import json
+import re
+import zlib
+from base64 import b64decode
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import paged
+from paged.commands.group import main
+from paged.page import write_page
+from paged.page.write import html, page_data
+from paged.recording import record
+
+SPEC = paged.KVSpec(2, 2, 16, "float16")
+AT, FIGURES, LOW, HIGH, PARTS, ROWS, CACHED, ASLEEP, EVENTS, HELD = range(10)
+
+
+@pytest.fixture
+def run(device):
+    """(recording, what the pool was after each step): appends, forks and ends."""
+    random, seen = np.random.default_rng(5), []
+    layout = paged.KVLayout(SPEC, 256, chunk=2 << 20)
+    with (
+        paged.KVPool(device, layout, budget="32 MiB", prefix_cache=True) as pool,
+        record(pool, source="a <b>") as recorder,
+    ):
+        alive = []
+        for step in range(60):
+            if step % 4 == 3 and alive:
+                alive.pop(int(random.integers(len(alive)))).free()
+            elif step % 6 == 4 and alive:
+                alive.append(alive[0].fork())
+            else:
+                ids = np.arange(random.integers(300, 6000))
+                alive.append(pool.sequence(ids))
+                alive[-1].append(ids[alive[-1].length :])
+            moment = recorder.recording().columns()["moment"].max()
+            tables = sorted(sequence.held for sequence in pool.sequences)
+            lengths = sorted(sequence.length for sequence in pool.sequences)
+            idle = pool.blocks_idle
+            seen.append((int(moment), pool.committed, tables, lengths, idle))
+        return recorder.recording(), seen
+
+
+def unroll(runs):
+    return [first + step for first, count in zip(runs[::2], runs[1::2], strict=True) for step in range(count)]
+
+
+def data_of(page):
+    (packed,) = re.findall(rb'<script id="data" type="text/plain">([^<]*)</script>', page)
+    return json.loads(zlib.decompress(b64decode(packed)))
+
+
+def test_a_moment_is_the_pool_as_it_was(run):
+    recording, seen = run
+    data = page_data(recording, 10_000, 0, recording.about["end"])
+    assert data["part"]["every"]
+    moments = {moment[AT]: moment for moment in data["moments"]}
+    committed = data["figures"].index("committed")
+    for at, bytes_, tables, _, idle in seen:
+        moment = moments[at]
+        assert moment[FIGURES][committed] == bytes_
+        assert sorted(unroll(sequence[4]) for sequence in moment[HELD]) == tables
+        assert len(unroll(moment[CACHED])) == idle
+        assert len(unroll(moment[ROWS])) * (2 << 20) == bytes_
+
+
+def test_lengths_are_exact_once_the_next_event_tells_them_and_never_more_than_the_room(run):
+    recording, _ = run
+    data = page_data(recording, 10_000, 0, recording.about["end"])
+    for moment in data["moments"]:
+        for _, _, tokens, dropped, table in moment[HELD]:
+            assert 0 <= tokens <= (dropped + len(unroll(table))) * 256
+
+
+def test_what_is_committed_is_live_and_waste_by_cause_to_the_byte(run):
+    recording, _ = run
+    data = page_data(recording, 10_000, 0, recording.about["end"])
+    committed, live = data["figures"].index("committed"), data["figures"].index("live")
+    for moment in data["moments"]:
+        assert min(moment[PARTS]) >= 0
+        assert moment[FIGURES][live] + sum(moment[PARTS]) == moment[FIGURES][committed]
+
+
+def test_fewer_moments_lose_no_event_and_no_extreme(run):
+    recording, _ = run
+    every = page_data(recording, 10_000, 0, recording.about["end"])
+    few = page_data(recording, 7, 0, recording.about["end"])
+    assert (len(few["moments"]), few["part"]["every"]) == (7, False)
+    assert sum(moment[EVENTS] for moment in few["moments"]) == len(recording)
+    for index in range(len(few["figures"])):
+        assert max(moment[HIGH][index] for moment in few["moments"]) == max(m[HIGH][index] for m in every["moments"])
+        assert min(moment[LOW][index] for moment in few["moments"]) == min(m[LOW][index] for m in every["moments"])
+    known = {moment[AT]: moment for moment in every["moments"]}
+    for moment in few["moments"]:  # each is what the latest change before it led to
+        before = known[max(at for at in known if at <= moment[AT])]
+        assert moment[HELD] == before[HELD] or [one[4] for one in moment[HELD]] == [one[4] for one in before[HELD]]
+        assert moment[ROWS] == before[ROWS]
+
+
+def test_the_page_loads_nothing_and_is_one_file(run, tmp_path):
+    recording, _ = run
+    write_page(recording, tmp_path / "view.html")
+    page = (tmp_path / "view.html").read_bytes()
+    text = page.decode()
+    assert "@DATA@" not in text
+    assert "/*page" not in text
+    assert not re.search(r"https?:", text)
+    assert not re.search(
+        r"\b(src|import|fetch|XMLHttpRequest|@import|url\()\b", re.sub(r'<script id="data".*?</script>', "", text)
+    )
+    assert data_of(page)["about"]["source"] == "a <b>"  # data is never part of the markup
+
+
+def test_a_page_has_fewer_moments_where_more_would_be_too_large(run, tmp_path, monkeypatch):
+    recording, _ = run
+    whole = len(html(page_data(recording, 10_000, 0, recording.about["end"])))
+    monkeypatch.setattr("paged.page.write.MOST_BYTES", whole - 500)
+    found = write_page(recording, tmp_path / "view.html")
+    assert found["bytes"] <= whole - 500
+    assert 2 <= found["moments"] < len(page_data(recording, 10_000, 0, recording.about["end"])["moments"])
+
+
+def test_the_command_writes_a_page_and_refuses_in_one_line(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recording, _ = run
+    recording.save("a.pagewalk")
+    found = CliRunner().invoke(main, ["view", "a.pagewalk", "-o", "view.html", "--json"])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.output)["bytes"] == (tmp_path / "view.html").stat().st_size
+    for arguments, message in (
+        (["view", "a.pagewalk", "-o", "view.html", "--from", "5", "--to", "4"], "nothing is recorded from 5 to 4 s"),
+        (["view", "view.html", "-o", "x.html"], "view.html is no recording"),
+        (["view", "a.pagewalk", "-o", "a.pagewalk"], "a.pagewalk is the trace itself"),
+    ):
+        found = CliRunner().invoke(main, arguments)
+        assert found.exit_code == 2
+        assert message in found.stderr
+        assert found.stderr.count("\n") == 1
