@@ -149,6 +149,27 @@ def test_a_prompt_begins_with_what_every_group_knows(device):
         model.check()
 
 
+def test_a_group_uses_its_idle_blocks_where_another_needs_the_last_row(device):
+    """Taken in turn, the first group would take the row and leave the second without."""
+    with ModelPool(device, [FULL, FULL], budget=4 * CHUNK, prefix_cache=True) as model:
+        ids = np.arange(32, dtype=np.int32)
+        cached = model.sequence(ids)
+        cached.append(ids)
+        cached.free()
+        sequence = model.sequence()
+        sequence.append(32)
+        first, second = model.pools
+        second.trim(cache=True)
+        second.allocate(2)
+        first.allocate(4)
+        state = [(pool.block_pool.available, pool.blocks_idle) for pool in model.pools]
+        assert (state, model.supply.available) == ([(0, 2), (0, 0)], CHUNK)
+        assert sequence.can_append(1)
+        sequence.append(1)
+        model.check()
+        assert model.supply.available == 0
+
+
 def test_two_models_on_one_budget(device):
     with vmm.ChunkSupply(device, budget=24 * CHUNK) as supply:
         shares = supply.share("a", floor=4 * CHUNK), supply.share("b", floor=4 * CHUNK, ceiling=20 * CHUNK)

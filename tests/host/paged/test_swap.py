@@ -76,35 +76,54 @@ def test_a_round_trip_keeps_every_byte_and_frees_the_blocks_meanwhile(pool, spac
         space.restore(swapped)
 
 
-def test_streams_have_an_order_of_their_own(device, make_layout, space):
+@pytest.fixture
+def streams(device):
+    """Two streams that do not wait for each other."""
+    with device.current():
+        made = [int(device.driver.api.cuStreamCreate(1)[1]) for _ in range(2)]
+    yield made
+    device.synchronize()
+    with device.current():
+        for stream in made:
+            device.driver.api.cuStreamDestroy(stream)
+
+
+def finish(device, stream):
+    """Let the work of one stream be done, and no other's."""
+    with device.current():
+        device.driver.stream_synchronize(stream)
+
+
+def test_streams_have_an_order_of_their_own(device, make_layout, space, streams):
     """Out on one stream and in on another: the second waits for the first."""
-    with paged.KVPool(device, make_layout(512), budget="16 MiB") as pool:
-        with device.current():
-            one, two = (int(device.driver.api.cuStreamCreate(1)[1]) for _ in range(2))
+    one, two = streams
+    with paged.KVPool(device, make_layout(512), budget="16 MiB", reserve_rows=8) as pool:
         sequence = pool.sequence()
         sequence.append(50)
         write(pool, sequence, 9, stream=one)
-        again = space.restore(space.put(sequence, stream=one), stream=two)
+        swapped = space.put(sequence, stream=one)
+        pool.allocate(4)  # on which the bytes still are, or come to be
+        again = space.restore(swapped, stream=two)
+        finish(device, two)
         check(pool, again, 9)
-        with device.current():
-            for stream in (one, two):
-                device.driver.api.cuStreamDestroy(stream)
 
 
-def test_host_memory_is_not_used_again_under_a_copy(device, make_layout):
+def test_host_memory_is_not_used_again_under_a_copy(device, make_layout, streams):
+    one, two = streams
     with paged.KVPool(device, make_layout(512), budget="32 MiB") as pool, SwapSpace(device, 4 * (512 << 10)) as space:
         first, second = pool.sequence(), pool.sequence()
         for seed, sequence in ((1, first), (2, second)):
             sequence.append(60)
-            write(pool, sequence, seed)
-        swapped = space.put(first)
+            write(pool, sequence, seed, stream=one)
+        swapped = space.put(first, stream=one)
         assert not space.can_put(second)
         with pytest.raises(vmm.OutOfMemoryError, match="2 MiB of host memory asked, 0 B of 2 MiB left"):
-            space.put(second)
+            space.put(second, stream=one)
         assert second.is_open
-        back = space.restore(swapped)  # queued
+        back = space.restore(swapped, stream=two)  # queued
         assert space.can_put(second)
-        later = space.put(second)  # has to wait for the copy in
+        later = space.put(second, stream=one)  # has to wait for the copy in
+        finish(device, one)
         check(pool, back, 1)
         check(pool, space.restore(later), 2)
         assert space.swapped == []
