@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 import vmm
@@ -12,6 +13,7 @@ from paged.policies.make import make_policy
 from paged.policies.policy import Policy
 from paged.replay.options import Options
 from paged.replay.setup import Setup, prepare
+from paged.workload import Workload
 
 MIB = 1 << 20
 GRANULARITY = 2 * MIB
@@ -29,13 +31,13 @@ def setup_of(budget: int, **options) -> Setup:
 class Bench:
     """A policy on a host driver without bytes, and what the driver says of it."""
 
-    def __init__(self, name: str, budget: int, **options) -> None:
+    def __init__(self, name: str, budget: int, workload: Workload | None = None, **options) -> None:
         self.setup = setup_of(budget, **options)
         assert self.setup.budget == budget
         self.host = vmm.HostDriver(memory=self.setup.memory, backing="none")
         self.calls = DriverCalls(self.host)
         self.device = vmm.Device(0, driver=self.calls.api)
-        self.policy: Policy = make_policy(name, self.device, self.setup)
+        self.policy: Policy = make_policy(name, self.device, self.setup, workload)
 
     def in_use(self) -> int:
         """Bytes that the driver counts as given out."""
@@ -56,8 +58,8 @@ class Bench:
 def bench():
     made = []
 
-    def make(name: str, budget: int, **options) -> Bench:
-        made.append(Bench(name, budget, **options))
+    def make(name: str, budget: int, workload: Workload | None = None, **options) -> Bench:
+        made.append(Bench(name, budget, workload, **options))
         return made[-1]
 
     yield make
@@ -77,6 +79,8 @@ SHAPES = [
     {"chunk": "6 MiB", "block_size": 16},
     {"block_size": 24},
     {"reserve": 0.5},
+    {"order": "layer", "compact": 1.0},
+    {"chunk": "8 MiB", "compact": 1.2, "compact_blocks": 2},
 ]
 
 
@@ -114,6 +118,7 @@ def test_random_use_keeps_the_contract(bench, name: str, shape: dict) -> None:
             del tokens[request], room[request]
         elif action == "settle":
             policy.settle()
+            policy.tidy()
         assert all(room[request] >= tokens[request] for request in tokens)
         one.check(sum(tokens.values()))
     assert refused > 5
@@ -260,6 +265,60 @@ def test_a_row_of_all_layers_is_larger_than_a_block(bench) -> None:
     one = bench("paged-vmm", 128 * MIB, order="layer", reserve=0.0)
     one.policy.admit(0, 40, 40)
     assert one.check(40) == Usage(256 * MIB, 64 * MIB, 6 * MIB, row=58 * MIB)
+
+
+@pytest.mark.parametrize(("compact", "most", "moved"), [(1.5, 2, 2), (1.5, 1, 0), (2.5, 2, 0)])
+def test_compaction_empties_the_sparsest_row_where_rows_hold_too_much(
+    bench, compact: float, most: int, moved: int
+) -> None:
+    """Rows of 32 blocks. 30 blocks begin row 0, 2 of the next 8 end it, 6 and 20 more lie in row 1. The 30 go: 28 are
+    left in 128 MiB, 2.3 times their 56. Row 0 is the emptier; its 2 blocks move to row 1, and 64 MiB are free. With
+    room for one move the row stays whole, and so it does under a bound of 2.5."""
+    one = bench("paged-vmm", 256 * MIB, order="layer", reserve=0.0, compact=compact, compact_blocks=most)
+    for number, blocks in enumerate((30, 8, 20)):
+        one.policy.admit(number, 16 * blocks, 16 * blocks)
+    one.policy.finish(0)
+    assert one.check(28 * 16) == Usage(512 * MIB, 128 * MIB, 56 * MIB, row=72 * MIB)
+    one.policy.tidy()
+    one.policy.settle()
+    assert one.policy.copied == moved * 2 * MIB
+    rows = 1 if moved else 2
+    assert one.check(28 * 16) == Usage(512 * MIB, rows * 64 * MIB, 56 * MIB, row=(64 * rows - 56) * MIB)
+
+
+def test_prefix_blocks_are_shared_counted_once_and_kept(bench) -> None:
+    """Two prompts of 1,100 tokens with 1,024 in common, in blocks of 16: 64 are shared. The second has 5 of its own."""
+    load = Workload("two", np.zeros(2), np.full(2, 1100), np.full(2, 4), hash_ids=((1, 2, 3), (1, 2, 4)))
+    one = bench("paged-vmm", 512 * MIB, load, max_model_len=2048, reserve=0.0, prefix_cache=True)
+    assert one.policy.recall(0) == 0
+    one.policy.admit(0, 1100, 1100)
+    assert one.policy.shared == 0
+    assert one.policy.recall(1) == 1024
+    one.policy.admit(1, 1100, 1100)
+    assert one.policy.shared == 1024
+    usage = one.policy.usage()
+    assert usage == Usage(1024 * MIB, 148 * MIB, 148 * MIB)  # 69 + 5 blocks of 2 MiB
+    one.policy.finish(0)
+    assert one.policy.shared == 0
+    one.policy.finish(1)
+    usage = one.policy.usage()
+    assert (usage.held, usage.prefix) == (0, 2 * (68 + 4) * MIB)  # whole blocks of the prompts
+    assert usage.committed == one.in_use() == sum(usage[2:])
+    counts = one.policy.prompts
+    assert counts is not None
+    assert (counts.asked, counts.hit) == (6, 2)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_watermark_is_beside_what_is_asked(bench, name: str) -> None:
+    one = bench(name, 512 * MIB, max_num_seqs=64)
+    one.policy.admit(0, 100, 100)
+    assert one.policy.can_admit(100)
+    assert one.policy.can_admit(100, 100 * MIB)
+    assert not one.policy.can_admit(100, 500 * MIB)
+    before = one.policy.usage()
+    assert not one.policy.can_admit(100, 1 << 50)
+    assert one.policy.usage() == before
 
 
 # -- contiguous-vmm -----------------------------------------------------------------------------------------------
