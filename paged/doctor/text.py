@@ -31,9 +31,9 @@ def sections(report: Report) -> Iterator[tuple[str, Table]]:
         ("Serving", _serving(report)),
         ("Lengths", _lengths(report)),
         ("When memory ran out", _failures(report)),
-        ("Cause", _causes(report)),
         ("nvidia-smi at that moment", _smi(report)),
         ("Lines not understood", _unknown(report)),
+        ("Cause", _causes(report)),
     ):
         found = list(rows)
         if found:
@@ -90,7 +90,9 @@ def _memory(report: Report) -> Iterator[Row]:
         yield _PART_NAMES[name], f"{format_size(size) if size >= 0 else '-' + format_size(-size)}{_mark(account, name)}"
     cache = report.capacity
     if cache.tokens:
-        yield "KV cache holds", f"{cache.tokens:,} tokens ({cache.source})"
+        longest = report.run.number("max_model_len")
+        whole = f", {cache.tokens / longest:.1f} sequences of the longest, {longest:,}" if longest else ""
+        yield "KV cache holds", f"{cache.tokens:,} tokens ({cache.source}){whole}"
     unused = _unused(report)
     if unused:
         yield "reserved, never used", "; ".join(unused)
@@ -134,11 +136,26 @@ def _serving(report: Report) -> Iterator[Row]:
             f"{report.fill.share:.1%} of the slots of {report.fill.block_size} tokens a block (estimate: "
             f"{report.fill.source})",
         )
+    rate = _hit_rate(report.run)
+    if rate is not None:
+        yield "prefix cache", f"{rate:.1%} hit rate at the end of the log"
     for point in report.points:
         yield (
             f"decode at {point.running:.0f}",
             f"{point.rate:,.0f} tokens/s, {point.step_s * 1e3:.1f} ms a step (estimate)",
         )
+    if report.growth is not None:
+        small, large = report.growth.small.running, report.growth.large.running
+        yield (
+            "growth",
+            f"from {small:.0f} to {large:.0f} running: outputs by batch to the power of {report.growth.exponent:.2f}",
+        )
+
+
+def _hit_rate(run: ServerRun) -> float | None:
+    """V1 has it in each line of throughput, V0 in a line of its own."""
+    last = run.serving.last
+    return last.hit_rate if last and last.hit_rate is not None else run.value("prefix_hit_rate")
 
 
 def _moment(sample: Sample) -> str:

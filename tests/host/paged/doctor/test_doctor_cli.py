@@ -42,7 +42,7 @@ def test_the_text_has_every_section(log: Path, lengths: Callable[..., Path]) -> 
         "16 read: 15 understood, 0 passed over",
         "vLLM 0.6.3, engine V0, meta-llama/Meta-Llama-3-8B: 128 KiB of KV a token",
         "KV cache 4.88 GiB (estimate)",
-        "KV cache holds 40,000 tokens (blocks of the log; bytes from the model's)",
+        "KV cache holds 40,000 tokens (blocks of the log; bytes from the model's), 4.9 sequences of the longest, 8,192",
         "most running 33 running, 25 waiting, KV cache 99.6% in use (line 12)",
         "prefill / decode",
         "preemptions at least 1; the first after 30 running, 28 waiting, KV cache 97.6% in use (line 10)",
