@@ -19,11 +19,12 @@ import vmm
 from ..atomic_file import check_writable, write_atomically
 from ..driver_costs import SETS, driver_costs
 from ..policies import POLICIES
+from ..recording.replayed import check_recordable, record_policy
 from ..replay import Run, load_workloads, report_of, run_all
 from ..replay.chart import FORMATS, plot
 from ..replay.options import Options
 from ..replay.processes import ReplayError
-from ..replay.report import Report
+from ..replay.report import PolicyResult, Report
 from ..replay.setup import describe_budget, prepare
 from ..replay.table import conclusion, driver_time_source, rejections, table
 from ..scheduler import SchedulerError
@@ -39,6 +40,7 @@ Examples:
   python -m paged replay azure_conv_2023.csv --model llama-3-8b --gpu-memory 80GiB --json out.json
   python -m paged replay trace.jsonl --policy paged-vmm --policy static --rate-scale 4 --limit 2000
   python -m paged replay trace.csv --policy paged-vmm --order layer --compact 1.1
+  python -m paged replay trace.csv --policy paged-vmm --record run.pagewalk
   python -m paged replay --model llama-3-8b --trace a.csv --model qwen2.5-7b --trace b.csv --policy paged-vmm
 """
 
@@ -100,12 +102,14 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 @click.option("--processes", type=click.IntRange(1), help="So many policies run side by side; by default one a CPU.")
 @click.option("--json", "json_path", metavar="FILE", help="Write the report as JSON; - is standard output.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
+@click.option("--record", "record_path", metavar="FILE", help="Record one paged policy, for view and export.")
 def replay(
     trace: str | None,
     traces: tuple[str, ...],
     processes: int | None,
     json_path: str | None,
     plot_path: str | None,
+    record_path: str | None,
     **given: Any,
 ) -> None:
     """Compare how virtual and physical memory grow under a request trace.
@@ -116,18 +120,33 @@ def replay(
     options = Options(**{name: value for name, value in given.items() if value not in (None, ())})
     files = [trace, *traces] if trace is not None else list(traces)
     _check_outputs(files, json_path, plot_path)
+    if record_path is not None:
+        check_writable(Path(record_path), *map(Path, files))
     setup = prepare(options)
     run = Run(setup, load_workloads(files, options), driver_costs(options.driver_costs))
+    if record_path is not None:
+        check_recordable(run)
     console = _console(json_path)
     _introduce(console, run)
     with _failures():
         with _progress(run) as progress:
-            results = run_all(run, processes or len(os.sched_getaffinity(0)), progress)
+            if record_path is None:
+                results = run_all(run, processes or len(os.sched_getaffinity(0)), progress)
+            else:
+                results = _record(run, record_path, progress)
         report = report_of(run, results)
         _write(report, json_path, plot_path)
     _conclude(console, report, run, plot_path)
     if not any(result.completed for result in report.policies.values()):
         raise click.exceptions.Exit(1)
+
+
+def _record(run: Run, path: str, progress: Callable[[str, int], None] | None) -> dict[str, PolicyResult]:
+    """Run the one policy and write its recording."""
+    result, recording = record_policy(run, progress)
+    recording.save(path)
+    click.echo(f"{len(recording):,} events are in {path}: python -m paged view {path} -o view.html", err=True)
+    return {run.setup.options.policies[0]: result}
 
 
 def _console(json_path: str | None) -> Console:

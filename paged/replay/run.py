@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import vmm
 
@@ -111,11 +111,21 @@ def run_all(run: Run, processes: int = 1, progress: Progress | None = None) -> d
     return {name: run_policy(run, name, progress) for name in policies}
 
 
-def run_policy(run: Run, name: str, progress: Progress | None = None) -> PolicyResult:
-    """Serve the whole workload with one policy, on a device of its own."""
+class Watcher(Protocol):
+    """Looks on while a policy runs. ``calls`` is told every driver call, if there is one."""
+
+    calls: vmm.Recorder | None
+
+    def watching(self, members: list[Simulation], counts: DriverCalls) -> contextlib.AbstractContextManager[None]:
+        """Entered before the first step, left after the last, before anything is closed."""
+        ...
+
+
+def run_policy(run: Run, name: str, progress: Progress | None = None, watcher: Watcher | None = None) -> PolicyResult:
+    """Serve the whole workload with one policy, on a device of its own; ``watcher`` looks on."""
     setup = run.setup
     calls = setup.open_driver()
-    with vmm.Device(0, driver=calls.api) as device:
+    with vmm.Device(0, driver=calls.api, recorder=watcher.calls if watcher else None) as device:
         calls.clear()
         meter = Meter(setup.budget, probe=_probe(device, calls) if run.measure else None)
         with contextlib.ExitStack() as stack:
@@ -126,6 +136,8 @@ def run_policy(run: Run, name: str, progress: Progress | None = None) -> PolicyR
                 for load, policy, one in zip(run.workloads, policies, setup.members, strict=True)
             ]
             running = Turns(members, meter) if len(members) > 1 else members[0]
+            if watcher:
+                stack.enter_context(watcher.watching(members, calls))
             running.run((lambda done: progress(name, done)) if progress else None)
             finished = running.finished_s if isinstance(running, Turns) else [running.now]
         counts = calls.counts()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paged.driver_costs import SETS, driver_costs
+from paged.driver_costs import SETS, Lap, driver_costs
 
 
 def test_driver_costs_multiply_calls_by_published_figures() -> None:
@@ -40,3 +40,11 @@ def test_a_cost_that_is_none(tmp_path, cost: str) -> None:
 def test_unknown_driver_costs() -> None:
     with pytest.raises(ValueError, match="unknown driver costs 'mine'; use vattention, kvcached, or the path"):
         driver_costs("mine")
+
+
+def test_a_lap_is_what_came_since_the_last() -> None:
+    total = [5.0]
+    lap = Lap(lambda: total[0])
+    assert lap() == 0
+    total[0] = 7.5
+    assert (lap(), lap()) == (2.5, 0)

@@ -17,6 +17,7 @@ from paged.workload import (
     draw,
     generate,
     poisson_arrivals,
+    together,
 )
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
@@ -252,3 +253,45 @@ def test_a_folder_or_a_pipe_is_no_trace(tmp_path):
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ValueError, match="is no regular file"):
             read_trace(path)
+
+
+# -- priority -----------------------------------------------------------------------------------------------------
+
+
+def test_a_column_of_priorities_is_read_and_stays_with_its_request(write) -> None:
+    text = "TIMESTAMP,ContextTokens,GeneratedTokens,priority\n"
+    text += "2023-11-16 18:15:48,3,1,-2\n2023-11-16 18:15:46,1,1, 7 \n2023-11-16 18:15:47,2,1,0\n"
+    found = read_trace(write(text))
+    assert found.prompt.tolist() == [1, 2, 3]
+    assert found.priority.tolist() == [7, 0, -2]
+    assert found.first(2).priority.tolist() == [7, 0]
+    lengths = read_trace(write("num_prefill_tokens,num_decode_tokens,priority\n4,2,1\n5,2,0\n"))
+    assert lengths.priority.tolist() == [1, 0]
+    row = {"timestamp": 0, "input_length": 5, "output_length": 2}
+    lines = [json.dumps(row), json.dumps({**row, "priority": 3})]
+    assert read_trace(write("\n".join(lines), "trace.jsonl")).priority.tolist() == [0, 3]
+
+
+def test_without_a_column_nobody_goes_first(write) -> None:
+    assert read_trace(write(AZURE + "2023-11-16 18:15:46,1,1\n")).priority is None
+
+
+@pytest.mark.parametrize("value", ["high", "", "1.5", "12345678901"])
+def test_a_priority_that_is_no_number_is_named(write, value: str) -> None:
+    text = f"num_prefill_tokens,num_decode_tokens,priority\n4,2,{value}\n"
+    with pytest.raises(TraceError, match=rf"trace\.csv, line 2: priority is '{value}'; give a whole number"):
+        read_trace(write(text))
+
+
+def test_several_workloads_are_one_in_the_order_of_arrival() -> None:
+    first = Workload("a", np.array([0.0, 4.0]), np.array([1, 2]), np.array([10, 20]), ("told",))
+    second = Workload("b", np.array([3.0]), np.array([3]), np.array([30]), ("told", "more"))
+    made = together([first, second])
+    assert (made.name, made.notes) == ("a + b", ("told", "more"))
+    assert (made.arrival_s.tolist(), made.prompt.tolist(), made.output.tolist()) == ([0, 3, 4], [1, 3, 2], [10, 30, 20])
+    assert together([first]) is first
+
+
+def test_more_requests_than_anybody_means_are_refused() -> None:
+    with pytest.raises(TraceError, match="at most 10,000,000, not 100,000,000,000"):
+        generate(10**11)
