@@ -1,0 +1,106 @@
+"""A replay that is recorded: the same figures, every request's blocks, and moments of the simulation."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import paged
+from paged.commands.group import main
+from paged.driver_costs import driver_costs
+from paged.page.write import page_data
+from paged.recording import Recording
+from paged.recording.kinds import Kind
+from paged.recording.replayed import record_policy
+from paged.recording.state import State, split
+from paged.replay.options import Options
+from paged.replay.run import Run, load_workloads, run_policy
+from paged.replay.setup import prepare
+
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    rows = (f"2023-11-16 18:15:{second:02}.5000000,{100 + 40 * second},{20 + second}\n" for second in range(30))
+    path.write_text(HEADER + "".join(rows))
+    return path
+
+
+def make_run(trace: Path, policy: str = "paged-vmm", **changes: object) -> Run:
+    options = Options(policies=(policy,), driver="host", gpu_memory="20GiB", **changes)
+    return Run(prepare(options), load_workloads(trace, options), driver_costs("vattention"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes"),
+    [
+        ("paged-vmm", {}),
+        ("paged-prealloc", {}),
+        ("paged-vmm", {"order": "layer", "compact": 1.05}),
+        ("paged-vmm", {"block_size": 256}),
+    ],
+)
+def test_a_recorded_replay_gives_the_same_figures(trace: Path, policy: str, changes: dict[str, object]) -> None:
+    run = make_run(trace, policy, **changes)
+    plain = run_policy(run, policy)
+    result, recording = record_policy(run)
+    assert result.to_json() == plain.to_json()
+    counts = recording.marks[-1].counts
+    assert {name: counts[name] for name in ("cuMemCreate", "cuMemMap")} == {
+        name: result.driver_calls[name] for name in ("cuMemCreate", "cuMemMap")
+    }
+    assert int(recording.columns()["moment"].max()) <= result.duration_s * 1e9 + 1
+
+
+@pytest.mark.parametrize("changes", [{}, {"order": "layer", "compact": 1.05}])
+def test_every_request_begins_ends_and_had_the_blocks_that_its_tokens_need(
+    trace: Path, changes: dict[str, object]
+) -> None:
+    _, recording = record_policy(make_run(trace, **changes))
+    state, labels, most = State(), Counter(), {}
+    for event, ids in split(recording.rows, recording.ids):
+        if event.kind == Kind.START:
+            labels[event.a] += 1
+        if event.kind == Kind.END:
+            one = state.sequences[event.sequence]
+            most[one.label] = len(one.table)
+        state.apply(event, ids)
+        assert set(state.counts.values()) <= {1}
+    assert labels == Counter(range(30))
+    assert most == {n: -(-(100 + 40 * n + 20 + n - 1) // 16) for n in range(30)}
+    assert state.sequences == {}
+
+
+def test_the_curves_have_the_peaks_that_the_meter_saw(trace: Path) -> None:
+    result, recording = record_policy(make_run(trace))
+    data = page_data(recording, 50, 0, recording.about["end"])
+    for name, peak in (("committed", result.committed.peak), ("sequences", result.running.peak)):
+        index = data["figures"].index(name)
+        assert max(moment[3][index] for moment in data["moments"]) == peak
+
+
+def test_the_calls_can_be_kept_one_by_one_inside_the_events_that_made_them(trace: Path) -> None:
+    _, recording = record_policy(make_run(trace), each_call=True)
+    assert Counter(call.call for call in recording.calls)["cuMemCreate"] == recording.marks[-1].counts["cuMemCreate"]
+    moments = recording.call_moments()
+    assert (np.diff(moments) >= 0).all()
+    assert moments[0] >= 0
+    assert moments[-1] <= recording.about["end"] + 1_000_000_000
+
+
+def test_the_command_records_and_refuses_what_has_no_block_table(trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.pagewalk"
+    common = ["replay", str(trace), "--driver", "host", "--gpu-memory", "20GiB", "--record", str(path)]
+    found = CliRunner().invoke(main, [*common, "--policy", "paged-vmm"])
+    assert found.exit_code == 0, found.output
+    assert f"{len(Recording.load(path)):,} events are in {path}" in found.stderr
+    for wrong in (["--policy", "static"], []):
+        found = CliRunner().invoke(main, [*common, *wrong])
+        assert found.exit_code == 2
+        assert "one policy with block tables" in found.stderr
+        assert found.stderr.count("\n") == 1
+    assert paged.recording.Recording is Recording
