@@ -84,7 +84,7 @@ def _cost(
     pools = [_GroupPool(KVLayout(group, size, order, chunk=chunk), lengths) for group in groups]
     budgets = _shares(max(0, memory.pool.budget), pools)
     held = min(pool.holds(budget) for pool, budget in zip(pools, budgets, strict=True))
-    running = min(held, setting.max_num_seqs, setting.max_num_batched_tokens)
+    running = min(held, setting.max_num_seqs)
     live, tail, row = (sum(of) for of in zip(*(pool.with_running(running) for pool in pools), strict=True))
     calls = _added([pool.calls(budget) for pool, budget in zip(pools, budgets, strict=True)])
     unusable = sum(budget % pool.layout.row_bytes for pool, budget in zip(pools, budgets, strict=True))

@@ -32,9 +32,10 @@ def concurrencies(
 ) -> tuple[Concurrency, ...]:
     """At the lengths of a trace, and at those of ``longest`` by label.
 
-        running = min(held by the pool of every stage, max_num_seqs, max_num_batched_tokens)
+        running = min(held by the pool of every stage, max_num_seqs)
 
-    A decode step computes one token of each running sequence, so that the batched tokens bound them too.
+    A decode step computes one token of each running sequence. Where no max_num_seqs is given, vLLM takes no more than
+    the batched tokens, which are then the limit.
     """
     steps = float((lengths.prompt * lengths.output + lengths.output * (lengths.output + 1) // 2).sum()) / lengths.steps
     held = min(pool.holds_decoding(lengths) for pool in pools)
@@ -51,6 +52,7 @@ def _of_length(setting: Setting, pools: Sequence[PoolSize], label: str, tokens: 
 
 
 def _bounded(setting: Setting, label: str, tokens: float, held: int) -> Concurrency:
-    limits = {KV: held, SEQS: setting.max_num_seqs, TOKENS: setting.max_num_batched_tokens}
-    limit = min(limits, key=limits.__getitem__)
-    return Concurrency(label, tokens, held, limits[limit], limit)
+    if held <= setting.max_num_seqs:
+        return Concurrency(label, tokens, held, held, KV)
+    by_tokens = setting.options.max_num_seqs is None and setting.max_num_seqs == setting.max_num_batched_tokens
+    return Concurrency(label, tokens, held, setting.max_num_seqs, TOKENS if by_tokens else SEQS)

@@ -9,6 +9,7 @@ import pytest
 
 from paged.planner import make_plan, read_options
 from paged.planner.lengths import Lengths, read_lengths
+from paged.planner.memory import find_setting
 from paged.workload import TraceError
 
 SIZES = {"gpu": "80 GiB", "kv_cache_memory_bytes": str(1000 * 16 * 131072)}
@@ -28,6 +29,11 @@ def test_lengths_of_a_trace_without_what_is_too_long(trace: str) -> None:
     assert found.total.tolist() == [16, 17, 40]
     assert (found.left_out, found.steps, round(found.mean, 2)) == (1, 13, 24.33)
     assert [found.percentile(p) for p in (50, 90, 99)] == [17, 40, 40]
+
+
+def test_a_request_of_just_the_longest_length_is_kept(trace: str) -> None:
+    assert read_lengths(trace, 40).total.tolist() == [16, 17, 40]
+    assert read_lengths(trace, 39).total.tolist() == [16, 17]
 
 
 def test_without_a_trace_the_published_quantiles_are_stated() -> None:
@@ -57,10 +63,21 @@ def test_sequences_at_the_lengths_of_a_trace(trace: str) -> None:
 
 
 def test_the_batched_tokens_bound_what_decodes(trace: str) -> None:
-    found = make_plan(read_options({**SIZES, "max_num_seqs": "100", "max_num_batched_tokens": "100"}), trace)
-    assert {row.limit for row in found.sequences} == {"max_num_seqs", "KV pool"}  # the first of two that are equal
-    few = make_plan(read_options({**SIZES, "max_num_batched_tokens": "64"}), trace)
-    assert few.setting.max_num_seqs == 64  # as vLLM bounds its own default
+    """Where no number of sequences is given, vLLM bounds its own by the tokens."""
+    given = make_plan(read_options({**SIZES, "max_num_seqs": "64", "max_num_batched_tokens": "64"}), trace)
+    assert {row.limit for row in given.sequences} == {"max_num_seqs", "KV pool"}
+    found = make_plan(read_options({**SIZES, "max_num_batched_tokens": "64"}), trace)
+    assert found.setting.max_num_seqs == 64
+    assert (found.sequences[0].running, found.sequences[0].limit) == (64, "max_num_batched_tokens")
+    assert found.verdict.limit == "max_num_batched_tokens"
+    assert "max_num_batched_tokens lets 64 run" in found.verdict.why
+    assert found.verdict.remedy.startswith(f"--max-num-batched-tokens {found.sequences[0].held} would")
+
+
+def test_a_few_short_sequences_need_no_larger_step() -> None:
+    """vLLM's own default is no more than what all sequences have together."""
+    options = {"gpu": "80 GiB", "max_num_seqs": "2", "max_model_len": "128"}
+    assert find_setting(read_options(options)).max_num_batched_tokens == 256
 
 
 def test_lengths_count_tokens_and_steps() -> None:
