@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
@@ -44,14 +45,13 @@ def _spare_rows(pool: KVPool, *, cached: bool) -> list[int]:
     used = pool.memory.used()
     rows = sorted(pool.block_pool.empty, reverse=True)
     if cached and pool.prefix and pool.blocks_idle:
-        rows += _idle_rows(pool, pool.prefix.cache.idle)
+        rows += _idle_rows(pool, pool.prefix.cache.idle_blocks.listed())
     return [row for row in rows if row not in used] if used else rows
 
 
-def _idle_rows(pool: KVPool, idle: Sequence[int]) -> list[int]:
-    """Rows in which every live block is one of ``idle``, which are in the order of their last use; the oldest first."""
+def _idle_rows(pool: KVPool, blocks: NDArray[np.int64]) -> list[int]:
+    """Rows in which every live block is one of these, which are in the order of their last use; the oldest first."""
     layout = pool.block_pool.rows
-    blocks = np.asarray(idle, np.int64)
     first = blocks * layout.block_stride // layout.chunk
     counts = ((blocks + 1) * layout.block_stride - 1) // layout.chunk - first + 1  # rows of each block
     before = np.cumsum(counts) - counts
