@@ -147,6 +147,40 @@ def test_bad_usage_is_one_line_and_status_2(args: list[str], words: list[str], t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_models_share_the_gpu(trace: Path) -> None:
+    """Each is named with its trace; the text says when each had ended, the JSON what became of its requests."""
+    models = ["--model", "llama-3-8b", "--trace", trace, "--model", "qwen2.5-7b", "--trace", trace]
+    found = run(*models, "--driver", "host", "--gpu-memory", "40GiB", "--policy", "paged-vmm", "--policy", "static")
+    assert found.exit_code == 0, found.output
+    text = " ".join(found.stdout.split())
+    assert "KV budget 5.86 GiB = 0.9 x 40 GiB - 29.14 GiB weights - 1 GiB activations" in text
+    assert re.search(r"1: llama-3-8b done at [\d.]+ s [\d.]+ s 2: qwen2.5-7b done at", text)
+    report = json.loads(run(*models, "--driver", "host", "--policy", "paged-vmm", "--json", "-").stdout)
+    assert (report["model"], report["requests"]) == ("llama-3-8b + qwen2.5-7b", 60)
+    assert [one["completed"] for one in report["policies"]["paged-vmm"]["models"]] == [30, 30]
+
+
+def test_a_trace_for_each_model(trace: Path) -> None:
+    refused(run("--driver", "host", "--trace", trace, "--trace", trace), "1 models and 2 traces are given")
+    refused(run(trace, "--driver", "host", "--model", "llama-3-8b", "--model", "qwen2.5-7b"), "2 models and 1 traces")
+    refused(run("--driver", "host", "--trace", trace, "--json", trace), "is the trace itself")
+
+
+def test_the_table_says_what_was_swapped_moved_and_found(tmp_path: Path) -> None:
+    prefix = tmp_path / "prefix.jsonl"
+    rows = ({"timestamp": t * 1000, "input_length": 1024, "output_length": 9, "hash_ids": [1, t]} for t in range(9))
+    prefix.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = run(prefix, "--driver", "host", "--gpu-memory", "20GiB", "--prefix-cache", "--policy", "paged-vmm")
+    assert re.search(r"prompt blocks found +44\.4%", found.stdout), found.output  # 8 of 18
+    plain = run(prefix, "--driver", "host", "--gpu-memory", "20GiB", "--policy", "paged-vmm")
+    assert "note: the trace says which prompts begin alike; with --prefix-cache" in plain.stdout
+    layer = ["--order", "layer", "--compact", "1", "--reserve", "0", "--policy", "paged-vmm"]
+    found = run("--driver", "host", "--limit", 60, "--rate", 4, *layer, "--charge-driver-time", "--preemption", "swap")
+    for row in ("copied/KV written", "of them by swap", "swapped, out and back", "of it for bus and driver"):
+        assert row in found.stdout
+    assert "It is part of the duration, but for what came before the first step" in " ".join(found.stdout.split())
+
+
 @pytest.mark.parametrize("option", ["--json", "--plot"])
 def test_the_trace_is_never_written_over(trace: Path, tmp_path: Path, option: str) -> None:
     link = tmp_path / "link.png"
