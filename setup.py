@@ -49,7 +49,7 @@ setup(
     packages=find_packages(include=["vmm", "vmm.*", "paged", "paged.*", "kernels_cu", "kernels_cu.*"]),
     package_data={
         "vmm": ["py.typed"],
-        "paged": ["py.typed", "page/page.*"],
+        "paged": ["py.typed", "page/*.html", "page/*.css", "page/*.js"],
         "kernels_cu": ["py.typed", "*.cu", "*.cuh", "host/*.h", "host/*.cpp"],
     },
     install_requires=BASE,

@@ -18,7 +18,7 @@ from .moments import Moment, choose, moments_of
 
 MOST_MOMENTS = 1000
 MOST_BYTES = 8_000_000 - 200_000
-_PARTS = ("page.css", "page.js")
+_SCRIPTS = ("words", "drawing", "moment", "curves", "chunks", "tables", "spent", "strip", "walk", "pointing", "page")
 
 
 def write_page(
@@ -92,6 +92,7 @@ def html(data: dict[str, Any]) -> bytes:
     folder = resources.files(__package__)
     text = (folder / "page.html").read_text(encoding="utf-8")
     packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9)
-    for part in _PARTS:
-        text = text.replace(f"/*{part}*/", (folder / part).read_text(encoding="utf-8"))
+    scripts = ((folder / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
+    text = text.replace("/*page.css*/", (folder / "page.css").read_text(encoding="utf-8"))
+    text = text.replace("/*scripts*/", "\n".join(scripts))
     return text.replace("@DATA@", base64.b64encode(packed).decode()).encode()

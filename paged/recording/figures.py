@@ -11,7 +11,8 @@ from .state import State
 class Figures(NamedTuple):
     """Bytes, and ``sequences``. ``held`` is the room of all sequences, ``cached`` of blocks that only the cache keeps.
 
-    ``committed`` includes what retires, as a pool's own figure does.
+    ``committed`` includes what retires, as a pool's own figure does. While a pool sleeps it has no memory, and so
+    nothing is held or lives in it.
     """
 
     reserved: int
@@ -25,8 +26,10 @@ class Figures(NamedTuple):
 
 def figures(about: Mapping[str, Any], state: State) -> Figures:
     """The figures of a state, with the geometry of its recording."""
+    if state.asleep:
+        return Figures(about["reserved"], 0, 0, 0, 0, 0, len(state.sequences))
     block_bytes = about["block_bytes"]
-    rows = 0 if state.asleep else len(state.rows) * about["row_bytes"] + state.retiring
+    rows = len(state.rows) * about["row_bytes"] + state.retiring
     held = len(state.counts) * block_bytes
     live = min(state.live * about["token_bytes"], held)
     return Figures(about["reserved"], rows, held, live, state.idle * block_bytes, state.retiring, len(state.sequences))

@@ -298,9 +298,11 @@ def test_metrics_are_text_and_an_endpoint_on_localhost(run, tmp_path):
     path = tmp_path / "a.txt"
     export(recording, "prometheus", path)
     text = path.read_text()
-    assert f'pagewalk_committed_bytes{{pool="kv"}} {float(pool["committed"])}' in text
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(values['pagewalk_committed_bytes{pool="kv"}']) == pool["committed"]
+    assert float(values['pagewalk_sequences{pool="kv"}']) == pool["sequences"]
     created = recording.marks[-1].counts["cuMemCreate"]
-    assert f'pagewalk_driver_calls_total{{call="cuMemCreate",pool="kv"}} {float(created)}' in text
+    assert float(values['pagewalk_driver_calls_total{call="cuMemCreate",pool="kv"}']) == created
     server, port = serve(registry_of("kv", lambda: values_of(recording)), 0)
     try:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

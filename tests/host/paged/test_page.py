@@ -109,6 +109,7 @@ def test_the_page_loads_nothing_and_is_one_file(run, tmp_path):
     text = page.decode()
     assert "@DATA@" not in text
     assert "/*page" not in text
+    assert "/*scripts" not in text
     assert not re.search(r"https?:", text)
     assert not re.search(
         r"\b(src|import|fetch|XMLHttpRequest|@import|url\()\b", re.sub(r'<script id="data".*?</script>', "", text)
