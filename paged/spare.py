@@ -61,7 +61,8 @@ def _idle_rows(pool: KVPool, blocks: NDArray[np.int64]) -> list[int]:
     newest[rows] = np.repeat(np.arange(len(blocks)), counts)  # of the same row the last stays
     candidates = np.flatnonzero(held)
     ordered = candidates[np.argsort(newest[candidates])]
-    return [row for row in ordered.tolist() if pool.block_pool._rooms.fill(row) == held[row]]
+    fill = pool.block_pool._rooms.fill
+    return [row for row, idle in zip(ordered.tolist(), held[ordered].tolist(), strict=True) if fill(row) == idle]
 
 
 def _forget(pool: KVPool, rows: Sequence[int]) -> None:
