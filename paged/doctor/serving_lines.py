@@ -29,7 +29,7 @@ _FIELDS = {
     "engines": re.compile(r"(\d{1,4}) Engines Aggregated:"),
 }
 _USAGE = re.compile(r"GPU KV cache usage: ([\d.]{1,8})%")
-_HITS = re.compile(r"(?<!External )Prefix cache hit rate: ([\d.]{1,8})%")
+_HITS = re.compile(r"Prefix cache hit rate: ([\d.]{1,8})%")
 _MOST_PERCENT = 101
 _MAX_TOKENS = re.compile(r"\bmax_tokens=(\d{1,9})\b")
 _IDS = re.compile(r"prompt_token_ids: \[([\d, ]*)\]")
