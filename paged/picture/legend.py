@@ -58,7 +58,7 @@ def _entries(level: Level) -> list[Entry]:
             ("c: the prefix cache has it too", {"linewidth": 0, "facecolor": "none"}),
         ]
         return named + states + rest
-    own: list[Entry] = [("shared by several holders", {"facecolor": SHARED})]
+    own: list[Entry] = [("shared by several holders (in a table: the lower part)", {"facecolor": SHARED})]
     if level == Level.LINES:
         own += [("dropped: left its window", {"facecolor": "#e3e3e3", "edgecolor": FAINT})]
     return own + states

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from .colours import BY_ID, FAINT, IDLE, INK, SHARED, colours, hex_of
+from .colours import BY_ID, FAINT, IDLE, INK, SHARED, colours, hex_of, ink_on, parse
+from .level import NAMED, letter
 from .memory_title import memory_note, memory_title
 from .overview import KIND_STYLES
 from .picture import BlockKind, ChunkState, Picture
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _GUTTER, _HEIGHT, _WIDEST, _TALL = 0.75, 4.2, 0.12, 0.2
+_JOIN = 0.08
+"""Chunks narrower than this have no border of their own."""
 
 Box = tuple[float, float, float, float]
 
@@ -27,12 +30,16 @@ def memory_lines(picture: Picture) -> Section:
     places = shelve(picture, width, WIDTH - _GUTTER)
     lines = places[-1].line + 1
 
+    names = picture.tables.names.tolist()
+    signs = {f"sequence-{name}": letter(at) if len(names) <= NAMED else str(name) for at, name in enumerate(names)}
+
     def paint(axes: Axes) -> None:
         _rows(axes, places, lines, tall)
         _states(axes, picture, places, tall)
         for name, color, found in _blocks(picture, places, tall):
             hatch: dict[str, Any] = {"hatch": "....", "edgecolors": BY_ID} if name == "idle" else {}
             boxes(axes, found, name=f"memory-{name}", facecolors=color, **hatch)
+            _sign(axes, signs.get(name, ""), color, found)
 
     return Section(memory_title(picture), memory_note(picture), lines * tall, paint)
 
@@ -62,7 +69,7 @@ def _rows(axes: Axes, places: list[Place], lines: int, tall: float) -> None:
 
 def _states(axes: Axes, picture: Picture, places: list[Place], tall: float) -> None:
     """Chunks by their state, and runs of free ones."""
-    found: dict[ChunkState, list[Box]] = defaultdict(list)
+    found: dict[ChunkState, list[Box]] = {state: [] for state in ChunkState}
     gaps: list[Box] = []
     for place in places:
         box = (_GUTTER + place.x, place.line * tall, place.width, tall * 0.85)
@@ -75,6 +82,8 @@ def _states(axes: Axes, picture: Picture, places: list[Place], tall: float) -> N
     dotted: dict[str, Any] = {"linewidths": 0.5, "edgecolors": FAINT, "linestyles": [(0, (1, 2))]}
     boxes(axes, gaps, name="free", facecolors="none", **dotted)
     boxes(axes, found[ChunkState.RESERVED], facecolors="none", **dotted)
+    if places[0].width < _JOIN:
+        found = {state: _joined(same) for state, same in found.items()}
     thin: dict[str, Any] = {"linewidths": 0.5, "edgecolors": INK}
     boxes(axes, found[ChunkState.COMMITTED], name="committed", facecolors="#ffffff", **thin)
     boxes(axes, found[ChunkState.ASLEEP], name="asleep", facecolors="#ffffff", **thin, linestyles=[(0, (4, 2))])
@@ -100,6 +109,14 @@ def _blocks(picture: Picture, places: list[Place], tall: float) -> list[tuple[st
             x = _GUTTER + place.x + start * place.width
             found[key].append((x, place.line * tall + 0.01, (stop - start) * place.width, tall * 0.85 - 0.02))
     return [(name, color, _joined(runs)) for (name, color), runs in found.items()]
+
+
+def _sign(axes: Axes, sign: str, color: str, found: list[Box]) -> None:
+    """Letter or number of a sequence on its blocks, where it has room."""
+    for x, y, width, height in found:
+        if sign and width >= 0.08 + 0.05 * len(sign) and height >= 0.09:
+            middle = x + width / 2, y + height * 0.52
+            label(axes, *middle, sign, size=5.5, color=ink_on(parse(color)), ha="center", va="center")
 
 
 def _joined(found: list[Box]) -> list[Box]:

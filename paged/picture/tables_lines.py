@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 _GUTTER, _AXIS, _SPACE, _WIDEST, _NARROWEST = 0.95, 0.22, 0.2, 0.2, 0.1
 _HEIGHT, _TALLEST = 6.0, 0.17
 
-Box = tuple[float, float, float, float]
-
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
@@ -58,7 +56,7 @@ def tables_lines(picture: Picture) -> Section:
         for column in range(grid.columns):
             _scale(axes, grid.left(column * grid.lines), grid, longest)
 
-    note = f"a line a sequence, left to right logical blocks of {picture.block_size} tokens; black ones are shared"
+    note = f"a line a sequence, left to right logical blocks of {picture.block_size} tokens; black half: shared"
     return Section(f"Block tables of {count:,} sequences", note, grid.lines * grid.tall + _AXIS, paint)
 
 
@@ -73,26 +71,28 @@ def _grid(count: int, longest: int) -> _Grid:
 
 
 def _line(axes: Axes, picture: Picture, place: int, color: str, grid: _Grid) -> None:
-    """One sequence: what it dropped, what it holds alone (the tail as far as it is filled), what it shares."""
+    """One sequence: what it dropped, what it holds (the tail as far as it is filled), and below, what it shares."""
     tables, cell = picture.tables, grid.cell
     held, dropped = tables.held(place), int(tables.dropped[place])
     left, y, height = grid.left(place), grid.top(place), grid.tall * (0.85 if grid.tall > 0.04 else 1.0)
-    shared = picture.counts[held] > 1
     name = f"sequence-{tables.names[place]}"
-
-    def spans(mask: Numbers) -> list[Box]:
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])))).reshape(-1, 2)
-        return [(left + (dropped + a) * cell, y, (b - a) * cell, height) for a, b in edges.tolist()]
-
-    own = spans(~shared)
-    if len(held) and not shared[-1]:
-        x, _, width, _ = own[-1]
-        own[-1] = (x, y, width - cell * (1 - picture.filled[held[-1]] / picture.block_size), height)
     if dropped:
         thin = {"facecolors": "#e3e3e3", "edgecolors": FAINT, "linewidths": 0.3}
         boxes(axes, [(left, y, dropped * cell, height)], name=f"{name}-dropped", **thin)
-    boxes(axes, own, name=name, facecolors=color)
-    boxes(axes, spans(shared), name=f"{name}-shared", facecolors=SHARED)
+    if len(held):
+        empty = cell * (1 - float(picture.filled[held[-1]]) / picture.block_size)
+        boxes(axes, [(left + dropped * cell, y, len(held) * cell - empty, height)], name=name, facecolors=color)
+    found = [
+        (left + (dropped + start) * cell, y + 0.4 * height, (stop - start) * cell, 0.6 * height)
+        for start, stop in _runs(picture.counts[held] > 1)
+    ]
+    boxes(axes, found, name=f"{name}-shared", facecolors=SHARED)
+
+
+def _runs(mask: Numbers) -> list[tuple[int, int]]:
+    """Where a mask is true: (start, stop) of each run."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False]))))
+    return [(start, stop) for start, stop in edges.reshape(-1, 2).tolist()]
 
 
 def _scale(axes: Axes, left: float, grid: _Grid, longest: int) -> None:

@@ -33,7 +33,7 @@ def device() -> Iterator[vmm.Device]:
 @contextmanager
 def full_scene(device: vmm.Device, order: str, block_kib: int) -> Iterator[paged.KVPool]:
     """Own, shared and dropped blocks, a shared tail, idle and named ones, retiring rows, empty ones, and free ones."""
-    with paged.KVPool(device, layout_of(order, block_kib), blocks=400, prefix_cache=True, name="kv") as pool:
+    with paged.KVPool(device, layout_of(order, block_kib), blocks=200, prefix_cache=True, name="kv") as pool:
         prompt = np.arange(23, dtype=np.int32)
         first, ended = pool.sequence(prompt), pool.sequence(prompt[::-1])
         for sequence, ids in ((first, prompt), (ended, prompt[::-1])):
