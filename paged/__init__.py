@@ -5,12 +5,15 @@ block table -> attention. ContiguousKV is the other way: one span of addresses a
 """
 
 from . import attention as attention
+from . import span_attention as span_attention
 from .batch import Batch
 from .block_pool import BlockPool, Choice
 from .block_table import batch_lengths, batch_tables, locate, slots_of
 from .contiguous import ContiguousKV, Span
 from .device_tables import DeviceTables
 from .layout import KVLayout
+from .model_pool import ModelPool
+from .model_sequence import ModelSequence
 from .models import from_config, model
 from .pool import KVPool
 from .presets import PRESETS
@@ -20,6 +23,7 @@ from .rows import Rows
 from .sequence import Sequence
 from .shortage import Shortage
 from .spec import KVSpec, ModelSpec
+from .swap import Swapped, SwapSpace
 from .trace_reader import read_trace
 from .workload import Workload
 
@@ -33,12 +37,16 @@ __all__ = [
     "KVLayout",
     "KVPool",
     "KVSpec",
+    "ModelPool",
+    "ModelSequence",
     "ModelSpec",
     "Report",
     "Rows",
     "Sequence",
     "Shortage",
     "Span",
+    "SwapSpace",
+    "Swapped",
     "Workload",
     "attention",
     "batch_lengths",
@@ -49,4 +57,5 @@ __all__ = [
     "read_trace",
     "replay",
     "slots_of",
+    "span_attention",
 ]

@@ -15,7 +15,6 @@ from typing import Any
 
 from vmm import (
     After,
-    ChunkSupply,
     ClosedError,
     Device,
     GrowableRange,
@@ -23,6 +22,7 @@ from vmm import (
     RangeError,
     Size,
     StateError,
+    Supply,
     format_size,
     parse_size,
     round_up,
@@ -96,7 +96,7 @@ class ContiguousKV:
         order: str = "layer",
         chunk: Size | None = None,
         budget: Size | None = None,
-        supply: ChunkSupply | None = None,
+        supply: Supply | None = None,
         name: str | None = None,
     ) -> None:
         if order not in ORDERS:
@@ -312,7 +312,7 @@ class ContiguousKV:
         return [place * plane + first + step for place in range(self.planes) for step in range(before, after)]
 
 
-def _chunk_of(device: Device, chunk: Size | None, supply: ChunkSupply | None) -> int:
+def _chunk_of(device: Device, chunk: Size | None, supply: Supply | None) -> int:
     """Bytes of a chunk: the supply's, the one asked for, or the granularity."""
     if supply is not None:
         return supply.chunk_size
