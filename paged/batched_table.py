@@ -123,7 +123,7 @@ class BatchedTable:
             wider[:, :have] = self.blocks
             self.blocks = wider
 
-    def put(self, row: int, column: int, blocks: Ids[int]) -> None:
+    def put(self, row: int, column: int, blocks: Ids[int] | Numbers) -> None:
         """Write the entries of one row from ``column`` on."""
         self.make_room(column + len(blocks))
         self.blocks[row, column : column + len(blocks)] = blocks

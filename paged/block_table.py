@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,10 +36,15 @@ def slots_of(table: Sequence[int] | Tables, start: int, stop: int, block_size: i
     if stop - start == 1:
         logical, offset = divmod(start, block_size)
         return np.array([int(table[logical]) * block_size + offset], np.int64)  # NumPy's int32 would overflow
-    tokens = np.arange(start, stop, dtype=np.int64)
     first = start // block_size
-    blocks = np.array(table[first : -(-stop // block_size)], np.int64)
-    return blocks[tokens // block_size - first] * block_size + tokens % block_size
+    starts = np.array(table[first : -(-stop // block_size)], np.int64) * block_size
+    slots: Slots = np.add.outer(starts, _offsets(block_size)).reshape(-1)
+    return slots[start - first * block_size : stop - first * block_size]
+
+
+@functools.lru_cache(maxsize=64)
+def _offsets(block_size: int) -> Slots:
+    return np.arange(block_size)
 
 
 def batch_tables(tables: Sequence[Sequence[int]]) -> Tables:

@@ -28,6 +28,7 @@ from vmm.uninterrupted import handed_over, uninterrupted, whole
 
 from .batched_table import BatchedTable
 from .block_copies import copy_blocks
+from .block_ids import Ids as Blocks
 from .block_pool import BlockPool, Choice, block_ids
 from .cached_blocks import CachedBlocks
 from .chain_hash import Tokens
@@ -206,14 +207,14 @@ class KVPool:
         return made
 
     @one_thread
-    def _known_prefix(self, prompt: Ids[int] | Tokens, salt: int) -> tuple[list[int], KnownTokens]:
+    def _known_prefix(self, prompt: Ids[int] | Tokens, salt: int) -> tuple[Blocks, KnownTokens]:
         """Hold the blocks of a prompt's known prefix."""
         ids = as_ids(prompt)
         if ids is None or self.prefix is None:
             what = "takes token ids" if ids is None else "has no prefix cache; make it with prefix_cache=True"
             raise ValueError(f"a prompt was given and {self.range.name!r} {what}")
         self.forget_lost()
-        blocks, known, idle = self.prefix.hit(ids, salt)
+        blocks, known, idle = self.prefix.hit_array(ids, salt)
         self.tokens += idle * self.layout.block_size
         return blocks, known
 
@@ -234,7 +235,18 @@ class KVPool:
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate(blocks)
         with explained(self, blocks):
-            return self._allocate_with_rows(blocks)
+            return self.block_pool.take(self._prepare(blocks))
+
+    @handed_over(lambda self, blocks: self.free(blocks))
+    @one_thread
+    def allocate_array(self, blocks: int) -> Blocks:
+        """As ``allocate``, for many blocks in less time: int64 [blocks]."""
+        self.check_usable()
+        blocks = operator.index(blocks)
+        if 0 <= blocks <= self.block_pool.available:
+            return self.block_pool.allocate_array(blocks)
+        with explained(self, blocks):
+            return self.block_pool.take_array(self._prepare(blocks))
 
     @one_thread
     def claim(self, blocks: Ids[int]) -> None:
@@ -445,8 +457,8 @@ class KVPool:
                 return new_rows, lacking
         return new_rows, 0
 
-    def _allocate_with_rows(self, blocks: int) -> list[int]:
-        """Commit what ``blocks`` blocks need, and take them."""
+    def _prepare(self, blocks: int) -> Choice:
+        """Commit the rows that ``blocks`` blocks need, so that they can be taken."""
         new_rows, lacking = self._grant(blocks)
         choice = self.block_pool.choose(blocks - lacking, new_rows)
         rows = choice.rows
@@ -458,7 +470,7 @@ class KVPool:
                 raise
         if lacking and self.prefix:
             self.prefix.evict(lacking)
-        return self.block_pool.take(Choice(blocks, rows))
+        return Choice(blocks, rows)
 
     def decommit(self, rows: list[int], after: After) -> None:
         """Give the memory of empty rows back; what ``free``, ``trim`` and ``compact`` do."""

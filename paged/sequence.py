@@ -7,10 +7,13 @@ import operator
 from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vmm import After, ClosedError, RangeError, StateError, handles_of
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
+from .batched_table import Numbers
 from .block_table import Slots, slots_of
 from .chain_hash import Tokens
 from .known_tokens import KnownTokens, as_ids
@@ -33,7 +36,7 @@ class Sequence:
         self._turn = int(pool.table.turns[self.row])
         self._known: KnownTokens | None = None
 
-    def begin(self, blocks: Ids[int], known: KnownTokens | None, length: int) -> None:
+    def begin(self, blocks: Ids[int] | Numbers, known: KnownTokens | None, length: int) -> None:
         """Start with blocks that are held for it already; ``KVPool.sequence`` and ``fork`` do it."""
         self._table.put(self.row, 0, blocks)
         self._table.lengths[self.row] = length
@@ -95,13 +98,14 @@ class Sequence:
         tokens = _count(tokens if ids is None else len(ids))
         self.check_in(self.pool)
         self.publish()
-        start, needed = self.length, self._new_blocks(tokens)
-        used = self._table.used(self.row)
+        start, size = self.length, self._table.block_size
+        used = -(-start // size)
+        needed = -(-(start + tokens) // size) - used
         self._table.make_room(used + needed)
-        if self._tail_is_shared(tokens):
+        if start % size and self._tail_is_shared(tokens):
             self._append_to_a_copy(needed, stream)
         elif needed:
-            self._table.put(self.row, used, self.pool.allocate(needed))
+            self._table.put(self.row, used, self.pool.allocate_array(needed))
         if ids is not None and self._known:
             self._known.put(start, ids, self.pool.layout.block_size)
         self._table.lengths[self.row] += tokens
@@ -124,9 +128,13 @@ class Sequence:
     def publish(self) -> None:
         """Let later prompts find the whole blocks of this sequence whose token ids are known."""
         self._learn()
-        if self._known and self.pool.prefix and not self.lost:
+        known = self._known
+        if not known or not self.pool.prefix:
+            return
+        length = self.length
+        if min(length, known.count) // self._table.block_size > known.stored and not self.lost:
             self.pool.forget_lost()
-            self.pool.prefix.publish(self._known, self.table, self.length)
+            self.pool.prefix.publish(known, self._table.blocks[self.row], length)
 
     @uninterrupted
     def drop_before(self, token: int, *, after: After = None) -> int:
@@ -245,9 +253,10 @@ class Sequence:
         if not self.pool.block_pool.shared:
             return self.length - self.dropped
         size = self.pool.layout.block_size
-        start = self.dropped
-        alone = [start + place * size for place, block in enumerate(self.held) if self.pool.count(block) == 1]
-        return sum(min(size, self.length - first) for first in alone)
+        places = np.arange(self.dropped // size, self._table.used(self.row))
+        blocks, prefix = self._table.blocks[self.row, places], self.pool.prefix
+        counts = prefix.holders_of(blocks) if prefix else self.pool.block_pool.counts.numbers[blocks]
+        return int(np.minimum(size, self.length - places[counts == 1] * size).sum())
 
 
 def _count(tokens: Any) -> int:

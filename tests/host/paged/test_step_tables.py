@@ -217,7 +217,7 @@ def test_a_chain_whose_last_block_was_dropped_ends_there(device, make_layout):
 def test_a_chain_whose_beginning_was_dropped_does_not_go_on_behind_another(device, make_layout):
     """A dropped place of the table reads as block 0, which is somebody's: nothing may hang on it, nor on keys alone."""
     with paged.KVPool(device, make_layout(64), budget=32 * MIB, prefix_cache=True) as pool:
-        pool.prefix.cache._hash = lambda tokens, size, _before: np.full(len(tokens) // size, 7, np.uint64)
+        pool.prefix.cache._hash = lambda tokens, size, *_before: np.full(len(tokens) // size, 7, np.uint64)
         first, prompt = np.arange(1000, 1017, dtype=np.int32), np.arange(65, dtype=np.int32)
         holder = pool.sequence(first)
         holder.append(17)

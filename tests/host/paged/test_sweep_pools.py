@@ -77,6 +77,13 @@ def allocate_what_the_budget_has_only_when_retired(world):
     return lambda: pool.claim([6, 7]) if pool.count(6) == 0 else None
 
 
+@case("KVPool.allocate_array")
+def allocate_an_array_of_blocks(world):
+    pool = pool_of(world)
+    fill(pool, pool.allocate(1))
+    return lambda: pool.allocate_array(5)
+
+
 @case("KVPool.claim")
 def claim_blocks(world):
     pool = pool_of(world)
