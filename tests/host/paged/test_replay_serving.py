@@ -1,5 +1,6 @@
 """Replays with compaction, prefix caching, swap, priorities, the driver's time on the clock, and several models."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -222,6 +223,14 @@ def test_the_conversation_trace_without_a_bound() -> None:
         rates.append(result.prefix.hit_rate)
     assert rates == sorted(rates)
     assert rates[-1] == pytest.approx(0.366, abs=0.0005)
+
+
+def test_prompts_that_come_at_once_share_what_the_first_has_computed() -> None:
+    load = dataclasses.replace(conversations(60, 9), arrival_s=np.zeros(60))
+    options = {"model": "qwen2.5-7b", "gpu_memory": "80 GiB", "driver": "host", "policies": "paged-vmm"}
+    found = check(replay(load, prefix_cache=True, block_size=256, chunk="14 MiB", **options).policies["paged-vmm"])
+    assert (found.prefix.hit_blocks, found.prefix.asked_blocks) == seen_before(load)
+    assert found.running.peak > 30
 
 
 def test_a_trace_without_hash_ids_has_no_prefixes() -> None:
