@@ -64,6 +64,7 @@ class BatchedTable:
         self.block_size = block_size
         self.blocks: Tables = np.zeros((_ROWS, _COLUMNS), np.int32)
         self.lengths, self.dropped, self.turns, self.epochs = np.zeros((4, _ROWS), np.int64)
+        self._look()
         self._closed = list(range(_ROWS))  # a heap: the lowest row is used first
         self._watchers: list[Changes] = []
 
@@ -90,9 +91,21 @@ class BatchedTable:
         rows: list[int] = np.flatnonzero(self.turns % 2).tolist()
         return rows
 
+    def length(self, row: int) -> int:
+        """Tokens of one row."""
+        return self._length[row]
+
+    def lengthen(self, row: int, tokens: int) -> None:
+        """A row gets ``tokens`` more tokens."""
+        self._length[row] += tokens
+
+    def turn(self, row: int) -> int:
+        """``turns`` of one row."""
+        return self._turn[row]
+
     def used(self, row: int) -> int:
         """Columns that a row uses, dropped ones included: one for each ``block_size`` tokens, and one for the rest."""
-        return -(-int(self.lengths[row]) // self.block_size)
+        return -(-self._length[row] // self.block_size)
 
     def table(self, row: int) -> list[int]:
         """The block ids of one row; 0 where a block was dropped."""
@@ -183,6 +196,11 @@ class BatchedTable:
         for watcher in self._watchers:
             watcher.note(rows, columns)
 
+    def _look(self) -> None:
+        """See single numbers by views, which are read in a third of the time that NumPy takes."""
+        self._length: memoryview[int] = self.lengths.data
+        self._turn: memoryview[int] = self.turns.data
+
     def _add_rows(self) -> None:
         have = len(self.blocks)
         self.blocks = np.concatenate((self.blocks, np.zeros_like(self.blocks)))
@@ -190,4 +208,5 @@ class BatchedTable:
             np.concatenate((numbers, np.zeros_like(numbers)))
             for numbers in (self.lengths, self.dropped, self.turns, self.epochs)
         )
+        self._look()
         self._closed = list(range(have, 2 * have))

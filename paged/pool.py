@@ -30,9 +30,11 @@ from .batched_table import BatchedTable
 from .block_copies import copy_blocks
 from .block_ids import Ids as Blocks
 from .block_pool import BlockPool, Choice, block_ids
+from .cache_events import Listener
 from .cached_blocks import CachedBlocks
 from .chain_hash import Tokens
 from .compaction import Compacted, compact
+from .eviction import Order
 from .explain import Explanation, explain
 from .invariants import check_pool
 from .known_tokens import KnownTokens, as_ids
@@ -54,7 +56,9 @@ class KVPool:
     ``prealloc`` everything is committed at the start and stays. ``supply`` may be shared with other pools and
     ranges, or be a ``Share`` of one: what a pool lacks then, others give up if it lies empty or is only cached. With
     ``prefix_cache`` the whole blocks of sequences whose token ids are known stay when they end, for prompts that begin
-    alike, until their memory is needed.
+    alike, until their memory is needed; "lru", "row" or "blend" says in which order they go then (True is "lru": those
+    that were used longest ago; "row": those whose row comes free soonest; "blend" weighs both). ``cache_events`` is
+    called with what is stored, hit and evicted, in the form that routers read (``paged.cache_events``).
 
     Raises ValueError for a budget that holds no block, OutOfMemoryError when addresses (or, with ``prealloc``, memory)
     are not to be had.
@@ -70,7 +74,8 @@ class KVPool:
         budget: Size | None = None,
         reserve_rows: int = 0,
         prealloc: bool = False,
-        prefix_cache: bool = False,
+        prefix_cache: bool | Order = False,
+        cache_events: Listener | None = None,
         supply: Supply | None = None,
         name: str | None = None,
     ) -> None:
@@ -85,7 +90,7 @@ class KVPool:
         self.device, self.layout = device, layout
         self.reserve_rows, self.prealloc = reserve_rows, prealloc
         self.block_pool = BlockPool(layout.rows(total), max_rows)
-        self.prefix = CachedBlocks(self.block_pool, layout.block_size) if prefix_cache else None
+        self.prefix = _cache(self.block_pool, layout.block_size, prefix_cache, cache_events)
         self.tail_ids = TailIds(layout.block_size) if prefix_cache else None
         self._prefix_losses = 0
         self.table = BatchedTable(layout.block_size)
@@ -477,3 +482,10 @@ class KVPool:
         with Finishing() as rest:
             rest.run(self.memory.decommit, rows, after)
             self.block_pool.decommit(rows)
+
+
+def _cache(pool: BlockPool, size: int, kind: bool | Order, events: Listener | None) -> CachedBlocks | None:
+    """The prefix cache that was asked for, if any. Raises ValueError for an order that there is not."""
+    if not kind:
+        return None
+    return CachedBlocks(pool, size, order="lru" if kind is True else kind, events=events)

@@ -33,7 +33,7 @@ class Sequence:
     def __init__(self, pool: KVPool) -> None:
         self.pool, self._table = pool, pool.table
         self.row = pool.table.open(pool.range.losses)
-        self._turn = int(pool.table.turns[self.row])
+        self._turn = pool.table.turn(self.row)
         self._known: KnownTokens | None = None
 
     def begin(self, blocks: Ids[int] | Numbers, known: KnownTokens | None, length: int) -> None:
@@ -50,12 +50,12 @@ class Sequence:
     @property
     def is_open(self) -> bool:
         """Whether it was neither freed nor ended with its pool."""
-        return bool(self._table.turns[self.row] == self._turn)
+        return self._table.turn(self.row) == self._turn
 
     @property
     def length(self) -> int:
         """Tokens, those that were dropped included; 0 once it was freed."""
-        return int(self._table.lengths[self.row]) if self.is_open else 0
+        return self._table.length(self.row) if self.is_open else 0
 
     @property
     def table(self) -> list[int]:
@@ -75,7 +75,8 @@ class Sequence:
     @property
     def lost(self) -> bool:
         """Whether the bytes of its tokens are undefined, because the pool slept without a backup."""
-        return bool(self.length) and bool(self._table.epochs[self.row] != self.pool.range.losses)
+        losses = self.pool.range.losses
+        return bool(losses and self.length and self._table.epochs[self.row] != losses)
 
     def can_append(self, tokens: int) -> bool:
         """Whether ``tokens`` more tokens can be had now."""
@@ -108,7 +109,7 @@ class Sequence:
             self._table.put(self.row, used, self.pool.allocate_array(needed))
         if ids is not None and self._known:
             self._known.put(start, ids, self.pool.layout.block_size)
-        self._table.lengths[self.row] += tokens
+        self._table.lengthen(self.row, tokens)
         self.pool.tokens += tokens
         return slots_of(self._table.blocks[self.row], start, start + tokens, self.pool.layout.block_size)
 
@@ -208,7 +209,8 @@ class Sequence:
                 f"the bytes of {self} were lost when {self.pool.range.name!r} slept without a backup; "
                 "free it and compute it again"
             )
-        self._table.epochs[self.row] = self.pool.range.losses
+        if self.pool.range.losses:
+            self._table.epochs[self.row] = self.pool.range.losses
 
     def _learn(self) -> None:
         """Hear of the ids that a batch has appended."""

@@ -385,3 +385,20 @@ def test_every_hit_holds_the_tokens_of_its_prompt(pool, seed):
 @pytest.mark.exhaustive
 def test_every_hit_holds_the_tokens_of_its_prompt_at_length(pool):
     random_life(pool, 100_000, 77)
+
+
+def test_a_pool_chooses_the_order_and_tells_of_what_it_stores(device, make_layout):
+    heard = []
+    layout = make_layout(512)
+    with paged.KVPool(device, layout, budget="16 MiB", prefix_cache="row", cache_events=heard.append) as pool:
+        sequence = pool.sequence(np.arange(40, dtype=np.int32))
+        sequence.append(40)
+        sequence.free()
+        assert pool.sequence(np.arange(40, dtype=np.int32)).length == 32
+        pool.sequences[0].free()
+        pool.trim(cache=True)
+    kinds = [event.record()[0] for event in heard if hasattr(event, "record") and event.record()]
+    assert kinds[0] == "BlockStored"
+    assert "BlockRemoved" in kinds
+    with pytest.raises(ValueError, match="order must be one of lru, row, blend, not 'oldest'"):
+        paged.KVPool(device, layout, budget="16 MiB", prefix_cache="oldest")
