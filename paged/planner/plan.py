@@ -157,7 +157,7 @@ def _notes(setting: Setting, lengths: Lengths) -> list[str]:
             else f"{beyond}: vLLM refuses to start ({allowed} overrides it); planned with {model.spec.max_positions:,}"
         )
     if lengths.left_out:
-        notes.append(f"{lengths.left_out:,} requests of the trace are longer than a sequence may be and were left out")
+        notes.append(f"requests that are longer than a sequence may be are left out: {lengths.left_out:,}")
     if len(model.spec.groups) > 1:
         notes.append(
             "layers that keep different KV have a pool each here; vLLM pads them to one block size and holds less"

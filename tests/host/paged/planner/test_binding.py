@@ -82,6 +82,12 @@ def test_what_keeps_a_server_from_starting(options: dict[str, str | bool], limit
     assert not remedy or remedied(found).verdict.starts
 
 
+def test_a_split_that_is_not_even_is_no_remedy() -> None:
+    """28 heads go over 2 and 4 GPUs, which is too few, and not over 8 or 16."""
+    found = plan_of(model="qwen2.5-7b", gpu="2 GiB", max_model_len="64", max_num_seqs="1")
+    assert (found.verdict.starts, found.verdict.limit, found.verdict.remedy) == (False, "weights", "")
+
+
 def test_a_pool_of_fewer_tokens_than_a_sequence_is_remedied_by_a_shorter_one() -> None:
     """Where nothing cheaper helps: no wider split is even, and KV is narrow already."""
     options = {"gpu": "14 GiB", "gpu_memory_utilization": "0.95", "kv_cache_dtype": "fp8", "enforce_eager": True}
@@ -162,6 +168,7 @@ def test_graphs_come_out_of_the_utilization_or_on_top_of_it() -> None:
     assert graphs == on_top.memory.graphs.bytes > 0
     assert on_top.memory.pool.budget - counted.memory.pool.budget == graphs
     assert on_top.parts[-1].bytes == counted.parts[-1].bytes - graphs
+    assert (counted.parts[-1].estimate, on_top.parts[-1].estimate) == (False, True)
 
 
 @pytest.mark.parametrize("name", ["kv_cache_memory_bytes", "num_gpu_blocks_override"])

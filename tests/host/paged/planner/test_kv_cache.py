@@ -120,6 +120,7 @@ def test_layers_that_keep_different_things_share_the_bytes() -> None:
     full, narrow = BlockUse(KVSpec(1, 1, 8), 16), BlockUse(KVSpec(1, 1, 8, window=16), 16)
     found = PoolSize(10 * 16 * 32, (full, narrow))
     assert (found.blocks, found.tokens) == (None, None)
+    assert PoolSize(-5, (full, narrow)).holds(16) == 0
     assert [found.holds(tokens) for tokens in (16, 32, 48, 128, 129)] == [5, 2, 2, 1, 0]  # 1+1, 2+2, 3+2, 8+2, 9+2
 
 

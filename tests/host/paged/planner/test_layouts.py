@@ -49,6 +49,14 @@ def test_the_chosen_layout_by_hand(trace: str) -> None:
     assert row.waste_share == pytest.approx(14 / 48)
 
 
+def test_part_of_a_block_is_a_whole_one(tmp_path: Path) -> None:
+    """16, 17 and 18 tokens lie in 1, 2 and 2 blocks: 20 sequences have 33 and a third, that is 34."""
+    path = tmp_path / "odd.csv"
+    path.write_text("num_prefill_tokens,num_decode_tokens\n15,3\n")
+    row = plan_of(str(path)).layouts[0]
+    assert (row.live, row.tail_waste) == (20 * 17 * 131072, (34 * 16 - 20 * 17) * 131072)
+
+
 def test_each_other_row_changes_one_thing(trace: str) -> None:
     chosen, *others = plan_of(trace).layouts
     for row in others:

@@ -52,6 +52,7 @@ def test_a_trace_of_which_nothing_fits_is_refused(trace: str) -> None:
 def test_sequences_at_the_lengths_of_a_trace(trace: str) -> None:
     """1,000 blocks; 16, 17 and 40 tokens take 1, 2 and 3 of them, and 8,192 take 512."""
     found = make_plan(read_options({**SIZES, "max_num_seqs": "400"}), trace)
+    assert found.notes == ("requests that are longer than a sequence may be are left out: 1",)
     rows = {row.label: (round(row.tokens), row.held, row.running, row.limit) for row in found.sequences}
     assert rows["p50 when it ends"] == (17, 500, 400, "max_num_seqs")
     assert rows["p90 when it ends"] == (40, 333, 333, "KV pool")
