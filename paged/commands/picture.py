@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from vmm.choice import open_driver
 from vmm.commands.options import choose_driver, driver_options, first_line
 
 from ..atomic_file import check_writable
-from ..layout import LAYOUTS, ORDERS, KVLayout
+from ..layout import ORDERS, KVLayout
 from ..models import model as find_model
-from ..picture import draw, picture_of, show
+from ..picture import Picture, draw, picture_of, show
 from ..picture.draw import check_ending
 from ..picture.made_up import blocks_needed, make_up
 from ..picture.picture_json import picture_json
@@ -34,51 +35,107 @@ Examples:
   python -m paged picture
   python -m paged picture --sequences 200 --order block -o pool.png
   python -m paged picture --sequences 10000 -o pool.svg
+  python -m paged picture --trace azure_conv_2023.csv --at 600 -o pool.png
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.option(
-    "--sequences", default=10, show_default=True, type=click.IntRange(0, _MOST_SEQUENCES), help="How many run."
+    "--sequences", default=10, show_default=True, type=click.IntRange(0, _MOST_SEQUENCES), help="So many run."
 )
 @click.option(
     "--longest", default=160, show_default=True, type=click.IntRange(1, 100_000), help="Tokens of the longest."
+)
+@click.option("--trace", metavar="FILE", help="Replay a request trace instead, as paged-vmm serves it.")
+@click.option(
+    "--at", "at_s", type=click.FloatRange(0), help="Seconds of the replay; without --trace one is made.  [60]"
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of all that is drawn.")
 @click.option("--model", default="llama-3-8b", show_default=True, help="A preset, or the path of a config.json.")
 @click.option("--kv-cache-dtype", default="auto", show_default=True, help="Type of K and V.")
 @click.option("--block-size", default=16, show_default=True, help="Tokens a KV block.")
 @click.option("--order", default="layer", show_default=True, type=click.Choice(ORDERS), help="Planes of the pool.")
-@click.option("--layout", default="hnd", show_default=True, type=click.Choice(LAYOUTS), help="Inside a block.")
 @click.option("--chunk", metavar="SIZE", help="One physical allocation; by default the driver's granularity.")
 @click.option("-o", "--output", metavar="FILE", help="Write the picture, as .png or .svg, and do not print it.")
 @driver_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def picture(sequences: int, longest: int, seed: int, output: str | None, as_json: bool, **given: Any) -> None:
+@click.pass_context
+def picture(
+    context: click.Context,
+    /,
+    sequences: int,
+    longest: int,
+    trace: str | None,
+    at_s: float | None,
+    output: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Show both page tables of a pool: chunks of the virtual range above, block tables of the sequences below.
 
-    The workload is made up: prompts that begin alike, forks, a sliding window, requests that have ended. A sequence has
-    the same colour and letter in both tables. Up to some twenty sequences every block is shown with its id, then
-    every block without, then bands of sequences. paged.picture shows a pool of your own program.
+    The moment is made up: prompts that begin alike, forks, a sliding window, requests that have ended; or it is one of
+    a replay (--trace, --at). A sequence has the same colour and letter in both tables. Up to some twenty sequences
+    every block is shown with its id, then every block without, then bands of sequences. paged.picture shows a pool of
+    your own program.
     """
     if output is not None:
         check_ending(Path(output))
-        check_writable(Path(output))
-    with _device(given) as (device, first), _pool(device, given, sequences, longest) as pool:
-        make_up(pool, sequences, longest=longest, seed=seed)
-        found = picture_of(pool)
+        check_writable(Path(output), *([Path(trace)] if trace is not None else []))
+    if trace is None and at_s is None:
+        shown = _made_up(sequences, longest, given)
+    else:
+        _refuse(context, "sequences", "longest")
+        shown = _replayed(trace, 60.0 if at_s is None else at_s, given)
+    found = shown.picture
     if output is not None:
         draw(found, output)
     if as_json:
-        click.echo(json.dumps({"schema": 1, **_head(device, given), **picture_json(found)}, indent=2))
+        click.echo(json.dumps({"schema": 1, **shown.head, "model": given["model"], **picture_json(found)}, indent=2))
         return
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    console.print(first, markup=False)
+    for line in shown.lines:
+        console.print(line, markup=False)
     if output is None:
         console.print()
         show(found)
     else:
         console.print(f"The picture of {len(found.tables):,} sequences is in {output}.", markup=False)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A picture, the lines that say of what, and the same as values."""
+
+    picture: Picture
+    lines: tuple[str, ...]
+    head: dict[str, Any]
+
+
+def _refuse(context: click.Context, *names: str) -> None:
+    """Raise UsageError for options that make a moment up, where a replay is asked for."""
+    for name in names:
+        if context.get_parameter_source(name) != click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} makes a moment up; leave it out with --trace and --at")
+
+
+def _made_up(sequences: int, longest: int, given: dict[str, Any]) -> _Shown:
+    with _device(given) as (device, first), _pool(device, given, sequences, longest) as pool:
+        make_up(pool, sequences, longest=longest, seed=given["seed"])
+        head = {"driver": device.driver.name, "device": device.name, "backing": device.backing}
+        return _Shown(picture_of(pool), (first,), head)
+
+
+def _replayed(trace: str | None, at_s: float, given: dict[str, Any]) -> _Shown:
+    from ..picture.replayed import replayed
+    from ..replay.options import Options
+
+    named = {name: given[name] for name in ("model", "kv_cache_dtype", "block_size", "order", "chunk", "seed")}
+    options = Options(**named, driver=given["driver"], backing=given["backing"], gpu_memory=given["memory"])
+    moment = replayed(trace, options, at_s)
+    first = f"driver {moment.driver}, device {moment.device}, backing {moment.backing}"
+    head: dict[str, Any] = {"driver": moment.driver, "device": moment.device, "backing": moment.backing}
+    head |= {"trace": moment.workload, "at_s": moment.at_s, "waiting": moment.waiting}
+    return _Shown(moment.picture, (first, str(moment)), head)
 
 
 @contextlib.contextmanager
@@ -100,16 +157,7 @@ def _pool(device: vmm.Device, given: dict[str, Any], sequences: int, longest: in
     """A pool with addresses for twice the blocks that are needed."""
     chunk = device.granularity if given["chunk"] is None else vmm.parse_size(given["chunk"], name="--chunk")
     spec = find_model(given["model"], given["kv_cache_dtype"]).groups[0]
-    layout = KVLayout(spec, given["block_size"], order=given["order"], layout=given["layout"], chunk=chunk)
+    layout = KVLayout(spec, given["block_size"], order=given["order"], chunk=chunk)
     blocks = 2 * blocks_needed(sequences, longest, layout)
     with KVPool(device, layout, blocks=blocks, prefix_cache=True, name="kv") as pool:
         yield pool
-
-
-def _head(device: vmm.Device, given: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "driver": device.driver.name,
-        "device": device.name,
-        "backing": device.backing,
-        "model": given["model"],
-    }

@@ -106,3 +106,46 @@ def test_importing_the_picture_brings_no_charts():
     code = "import sys, paged.picture; print([name for name in ('matplotlib', 'rich', 'click') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_moment_of_a_trace(tmp_path):
+    trace, drawn = tmp_path / "trace.csv", tmp_path / "pool.svg"
+    rows = (f"2023-11-16 18:15:{second:02}.0000000,{100 + 40 * second},900\n" for second in range(30))
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
+    before = trace.read_bytes()
+    arguments = ("--trace", trace, "--memory", "40 GiB", "--driver", "host", "--at")
+    early, late = (json.loads(run(*arguments, at, "--json").stdout) for at in ("0.5", "2.5"))
+    assert [len(moment["sequences"]) for moment in (early, late)] == [1, 3]
+    assert (early["waiting"], early["trace"]) == (0, str(trace))
+    assert 0.5 <= early["at_s"] < 1
+    assert early["sequences"][0]["row"] == late["sequences"][0]["row"] == 0
+    assert 100 < early["sequences"][0]["tokens"] < late["sequences"][0]["tokens"] < 1000
+    assert sum(late["spending"].values()) == late["committed"]
+    found = run(*arguments, "2.5", "-o", drawn)
+    assert found.exit_code == 0, found.output
+    assert re.fullmatch(r".*trace\.csv after 2\.5 s: 3 running, 0 waiting", found.stdout.splitlines()[1])
+    assert ">seq 0<" in drawn.read_text()
+    assert trace.read_bytes() == before
+    ended = json.loads(run(*arguments, "100000", "--json").stdout)
+    assert (ended["sequences"], ended["live"]) == ([], 0)
+
+
+def test_prompts_of_a_trace_share_what_begins_alike(tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    lines = ({"timestamp": 0, "input_length": 1024, "output_length": 500, "hash_ids": [1, at]} for at in range(2, 6))
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = json.loads(run("--trace", trace, "--driver", "host", "--at", "2", "--json").stdout)
+    first, *others = (one["table"][:32] for one in found["sequences"])
+    assert len(others) == 3
+    assert all(one == first for one in others)
+    assert sum(one["kind"] == "shared" for one in found["blocks"]) == 32
+
+
+def test_what_makes_a_moment_up_is_refused_for_a_replay(tmp_path):
+    for arguments in (("--at", "3", "--sequences", "4"), ("--trace", "a.csv", "--longest", "9")):
+        found = run(*arguments)
+        assert found.exit_code == 2
+        assert "makes a moment up; leave it out with --trace and --at" in found.stderr
+    found = run("--trace", tmp_path / "missing.csv")
+    assert found.exit_code in (1, 2)
+    assert len(found.stderr.splitlines()) == 1

@@ -144,8 +144,10 @@ def test_stretches_and_runs_of_handles_have_every_row_once(device, scenes, order
                 assert not found.states[:, one.start : one.stop].any()
                 assert len(one) >= 3
         for plane in range(found.planes):
-            told = {}
-            for run in handle_runs(found, plane):
+            told, runs = {}, handle_runs(found, plane)
+            for run, after in itertools.pairwise(runs):
+                assert (run.stop, run.last + 1) != (after.start, after.handle)
+            for run in runs:
                 told |= {row: run.handle + row - run.start for row in range(run.start, run.stop)}
             assert told == {row: found.handles[plane, row] for row in np.flatnonzero(found.handles[plane])}
 
