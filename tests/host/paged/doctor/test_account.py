@@ -34,6 +34,14 @@ def test_0_6_counts_blocks_and_the_models_bytes(logs: Any) -> None:
     assert found.held == gib(14.9595) + 2500 * 16 * 131_072
 
 
+def test_gpus_that_share_a_model_share_its_weights_and_its_cache(logs: Any) -> None:
+    lines = [line.replace("tensor_parallel_size=1", "tensor_parallel_size=2") for line in logs.start["0.6"]]
+    cache, found = look(logs.read([line for line in lines if "weights took" not in line]).telling())
+    assert cache.size == 2500 * 16 * 131_072 // 2
+    assert found.parts["weights"] == find_model("llama-3-8b").weight_bytes // 2
+    assert found.estimates == ("kv", "weights")
+
+
 def test_0_6_with_the_gpus_memory_given(logs: Any) -> None:
     _, found = look(logs.read(logs.start["0.6"]).telling(), 24 * GIB)
     assert (found.requested, found.utilization) == (int(24 * GIB * 0.9), 0.9)

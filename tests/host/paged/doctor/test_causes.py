@@ -145,13 +145,23 @@ def _(logs: Any) -> Lines:
         "WARNING 10-02 12:01:03 scheduler.py:1439] Sequence group c-1 is preempted by PreemptionMode.RECOMPUTE mode "
         "because "
         "there is not enough KV cache space. total_num_cumulative_preemption=1",
-        logs.served_v0("12:01:05", 500.0, 900.0, 30, 1, 97.0),
+        logs.served_v0("12:01:05", 500.0, 900.0, 30, 0, 97.0),
     ]
 
 
 @case("KV cache, by waiting before a full one", "KV cache")
 def _(logs: Any) -> Lines:
     return [*logs.start["0.29"], *(logs.served_v1(logs.clock(n), 900.0, 900.0, 30, 20, 99.0) for n in range(6))]
+
+
+@case("a full cache before which none waits: no cause")
+def _(logs: Any) -> Lines:
+    return [*logs.start["0.29"], *(logs.served_v1(logs.clock(n), 900.0, 900.0, 30, 0, 99.0) for n in range(6))]
+
+
+@case("some wait before a cache that is not full: no cause")
+def _(logs: Any) -> Lines:
+    return [*logs.start["0.29"], *(logs.served_v1(logs.clock(n), 900.0, 900.0, 30, 20, 89.0) for n in range(6))]
 
 
 @case("workspace, by the traceback", "workspace")

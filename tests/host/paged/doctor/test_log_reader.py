@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from paged.doctor.diagnosis import Settings, diagnose
+from paged.doctor.line_format import LONGEST_TEXT
 from paged.doctor.log_file import LogError
 from paged.doctor.log_reader import MOST_RUNS, MOST_SAMPLES, read_log
 from paged.doctor.server_run import MOST_FAILURES
@@ -176,6 +177,19 @@ def test_lines_made_to_take_long_do_not(text: str, logs: Any) -> None:
     before = time.process_time()
     assert read_log(path).runs[-1].value("kv_blocks") == 2500
     assert time.process_time() - before < 1
+
+
+def test_only_requests_are_read_to_their_end(logs: Any) -> None:
+    ids = ", ".join(["7"] * 20_000)
+    log = logs.read(
+        [
+            *logs.start["0.6"],
+            f"INFO 10-02 12:00:00 [a.py:1] {'x' * LONGEST_TEXT} GPU KV cache size: 16 tokens",
+            f"INFO 10-02 12:00:00 [logger.py:36] Received request a-1: prompt: 'x', prompt_token_ids: [{ids}], lora: None.",
+        ]
+    )
+    assert log.telling().value("kv_tokens") is None
+    assert log.telling().prompts.counts == {20_000: 1}
 
 
 @pytest.mark.parametrize(
