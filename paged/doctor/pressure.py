@@ -17,10 +17,11 @@ LEAST_SHARE = 0.05
 """Of the busy time, from which on waiting before a full cache counts."""
 
 _FEWER = 0.5
+"""So many of the most that ran, in a full cache, have nearly twice the room of those at least."""
+
 _LONG_SHARE = 0.10
 _TAIL_RUNNING = 0.25
 _TAIL_SHARE = 0.30
-_MORE_ROOM = 2.0
 
 
 def pressure(run: ServerRun, cache: Capacity) -> Finding | None:
@@ -44,8 +45,6 @@ def _holders(run: ServerRun, cache: Capacity) -> Finding | None:
         return None
     running = sum(count * tally.full_waiting_s for count, tally in few.items()) / held_s
     ratio = (FULL / running) / (peak.usage / peak.running)
-    if ratio < _MORE_ROOM:
-        return None
     figures = [
         f"for {held_s / whole.seconds:.0%} of the busy time {running:.0f} sequences filled the KV cache to {FULL:.0%} "
         f"or more while others waited; at other times {peak.running} ran in {peak.usage:.0%} of it",

@@ -185,7 +185,7 @@ def test_only_requests_are_read_to_their_end(logs: Any) -> None:
         [
             *logs.start["0.6"],
             f"INFO 10-02 12:00:00 [a.py:1] {'x' * LONGEST_TEXT} GPU KV cache size: 16 tokens",
-            f"INFO 10-02 12:00:00 [logger.py:36] Received request a-1: prompt: 'x', prompt_token_ids: [{ids}], lora: None.",
+            f"INFO 10-02 12:00:00 [logger.py:36] Received request a-1: prompt: 'x', prompt_token_ids: [{ids}]",
         ]
     )
     assert log.telling().value("kv_tokens") is None
