@@ -36,8 +36,9 @@ def draw(what: KVPool | Picture, path: str | Path) -> None:
 
     fixed = {"svg.hashsalt": "pagewalk", "svg.fonttype": "none", "hatch.linewidth": 0.6, "path.simplify": False}
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": "agg", **fixed}):
-        figure = sheet_of(picture).figure()
-        metadata = {"Date": None} if ending == "svg" else {"Software": "Pagewalk"}
+        sheet = sheet_of(picture)
+        figure, title = sheet.figure(), {"Title": sheet.title}
+        metadata = {**title, "Date": None} if ending == "svg" else {**title, "Software": "Pagewalk"}
         write_atomically(target, lambda out: figure.savefig(out, format=ending, dpi=DPI, metadata=metadata))
 
 

@@ -142,7 +142,7 @@ def test_one_picture_is_always_the_same_file(device, scenes, tmp_path, sequences
 
 
 def test_the_sheet_is_of_a_size_that_can_be_looked_at(device, scenes, tmp_path):
-    for sequences in (20, 400):
+    for sequences in (20, 300):
         with scenes["made_up"](device, sequences, "block") as pool:
             width, height = Drawn(pool, tmp_path).inches
             assert width == pytest.approx(13)
