@@ -1,6 +1,6 @@
 """CallBuckets: how many driver calls there were, and how long they took, over the whole of a recording.
 
-At most a thousand marks of the exact totals, however long it is: when there are too many every second one goes, and
+At most 512 marks of the exact totals, however long it is: when there are too many every second one goes, and
 what lies between two neighbours is still exact.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_MOST = 1024
+_MOST = 512
 
 Totals = tuple[Mapping[str, int], Mapping[str, int]]
 """Calls, and nanoseconds in them, by the driver's names."""

@@ -13,11 +13,16 @@ from collections.abc import Sequence
 from .kinds import WIDTH
 from .state import State
 
-_IDS_AN_EVENT = 8
+_IDS_AN_EVENT = 16
+_BATCH = 2048  # events that wait in lists, which are faster to extend than arrays
 
 
 class EventRing:
-    """Keeps at least the last ``capacity`` / 2 events and at most ``capacity``; ids are bounded to 8 an event."""
+    """Keeps at least the last ``capacity`` / 2 events and at most ``capacity``; ids are bounded to 16 an event.
+
+    ``add`` keeps one. Who has many extends by ``extend_rows`` and ``extend_ids`` and calls ``settle`` whenever
+    ``waiting`` has ``batch`` numbers.
+    """
 
     def __init__(self, capacity: int) -> None:
         if capacity < 2:
@@ -25,30 +30,44 @@ class EventRing:
         self.capacity = capacity
         self.base = State()
         self.dropped = 0
-        self.rows, self.ids = array("q"), array("i")
+        self.waiting: list[int] = []
+        self.batch = min(_BATCH, capacity // 2) * WIDTH
+        self._waiting_ids: list[int] = []
+        self.extend_rows, self.extend_ids = self.waiting.extend, self._waiting_ids.extend
+        self._rows, self._ids = array("q"), array("i")
         self._older: tuple[array[int], array[int]] | None = None
         self._most_rows = capacity // 2 * WIDTH
         self._most_ids = capacity // 2 * _IDS_AN_EVENT
 
     def __len__(self) -> int:
-        return (len(self.rows) + (len(self._older[0]) if self._older else 0)) // WIDTH
+        numbers = len(self.waiting) + len(self._rows) + (len(self._older[0]) if self._older else 0)
+        return numbers // WIDTH
 
     def add(self, row: Sequence[int], ids: Sequence[int]) -> None:
         """Keep one event: its ``Columns`` and its ids."""
-        self.rows.extend(row)
-        self.ids.extend(ids)
-        if len(self.rows) >= self._most_rows or len(self.ids) >= self._most_ids:
+        self.extend_rows(row)
+        self.extend_ids(ids)
+        if len(self.waiting) >= self.batch:
+            self.settle()
+
+    def settle(self) -> None:
+        """Pack what waits; where a half is full then, it becomes the older one, and that is folded into the base."""
+        self._rows.extend(array("q", self.waiting))
+        self._ids.extend(array("i", self._waiting_ids))
+        self.waiting.clear()
+        self._waiting_ids.clear()
+        if len(self._rows) >= self._most_rows or len(self._ids) >= self._most_ids:
             self._turn()
 
     def events(self) -> tuple[array[int], array[int]]:
         """Everything that is kept, the oldest first; copies."""
+        self.settle()
         older_rows, older_ids = self._older or (array("q"), array("i"))
-        return older_rows + self.rows, older_ids + self.ids
+        return older_rows + self._rows, older_ids + self._ids
 
     def _turn(self) -> None:
-        """The younger half becomes the older one, which is folded into the base."""
         if self._older:
             self.base.apply_all(*self._older)
             self.dropped += len(self._older[0]) // WIDTH
-        self._older = self.rows, self.ids
-        self.rows, self.ids = array("q"), array("i")
+        self._older = self._rows, self._ids
+        self._rows, self._ids = array("q"), array("i")
