@@ -9,8 +9,8 @@ from paged.picture import BlockKind, ChunkState, picture_of
 from paged.picture.memory_bins import Part, memory_bins
 from paged.picture.overview_cells import range_cells
 from paged.picture.row_kinds import RowKind, chunk_kinds
+from paged.picture.shelf import pieces_of, shelve
 from paged.picture.table_bands import table_bands
-
 
 STEP = 64 << 10
 
@@ -100,3 +100,22 @@ def test_nothing_has_no_bins(device, scenes):
         found = picture_of(pool)
         bands, bins = table_bands(found, 20, 20), memory_bins(found, 20, 1)
         assert (len(bands), bins.parts[Part.RESERVED].tolist()) == (0, [found.chunk])
+
+
+@pytest.mark.parametrize("block_kib", [192, 1536, 5376])
+def test_rows_and_blocks_are_laid_out_whole(device, scenes, block_kib):
+    with scenes["full"](device, "block", block_kib) as pool:
+        found = picture_of(pool)
+        places = shelve(found, 0.9, 5.0)
+        assert [row for place in places for row in range(place.start, place.stop)] == list(range(found.rows.count))
+        for one, other in itertools.pairwise(places):
+            assert (one.line, one.x + one.width) == (other.line, other.x) or (one.line + 1, 0) == (other.line, other.x)
+        assert max(place.x + place.width for place in places) <= 5.0
+        parts = {}
+        for row in range(found.rows.count):
+            for block, start, stop, first, last in pieces_of(found, row):
+                assert 0 <= start < stop <= 1
+                assert (stop - start) * found.chunk == pytest.approx((last - first) * found.block_stride)
+                assert first == parts.get(block, 0)
+                parts[block] = last
+        assert parts == dict.fromkeys(range(len(found.counts)), 1)

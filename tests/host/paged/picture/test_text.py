@@ -58,6 +58,16 @@ def test_every_table_can_be_read_back(device, scenes, order, sequences):
         assert "".join(letter for letter, _ in found.values()) == "ABCDEFGHIJKLMNOPQRST"[:sequences]
 
 
+def test_blocks_apart_are_named_one_by_one(device, scenes):
+    with scenes["many"](device, 2) as pool:
+        for sequence in (*pool.sequences, *pool.sequences, *pool.sequences):
+            sequence.append(16)
+        one, other = pool.sequences
+        assert one.held[1] + 1 != one.held[2]
+        found = tables_in(plain_text(picture_of(pool)))
+        assert found == {one.row: ("A", one.held), other.row: ("B", other.held)}
+
+
 def test_every_block_stands_in_memory_with_its_letter(device, scenes):
     with scenes["made_up"](device, 10) as pool:
         text = plain_text(picture_of(pool))
