@@ -81,7 +81,7 @@ def diagnose(log: Log, settings: Settings | None = None, tell: Tell | None = Non
     grown = growth(found)
     findings = _findings(run, accounted, cache)
     flat = plateau(grown, step, chosen.bandwidth)
-    if flat is not None and not any(finding.kind == "throughput" for finding in findings):
+    if flat is not None:
         findings.append(flat)
     workload = given_lengths(
         run,

@@ -115,22 +115,38 @@ def shorter(patient: Patient) -> Remedy | None:
 
 
 def smaller_steps(patient: Patient) -> Remedy | None:
-    """Half the tokens a step: about half the activations, which the KV cache gets."""
+    """Half the tokens a step: about half the activations.
+
+    vLLM profiles a step and gives the KV cache the rest, what is saved too. Where the cache was taken already when
+    memory ran out, its size must stay as it was to leave room; V1 has an option for that.
+    """
     case = patient.case
     if case is None:
-        return Remedy(
-            "--max-num-batched-tokens, half of what it is", "activations grow with the tokens of a step", None, NO_CASE
-        )
+        text = "activations grow with the tokens of a step"
+        return Remedy("--max-num-batched-tokens, half of what it is", text, None, NO_CASE)
     half = max(case.max_num_batched_tokens // 2, 1)
     seqs = min(case.max_num_seqs, half)
     saved, short = patient.account.parts.get("activations", 0) // 2, patient.finding.short
     options = f"--max-num-batched-tokens {half}" + (f" --max-num-seqs {seqs}" if seqs < case.max_num_seqs else "")
     known = f"saves {format_size(saved)} a GPU" if saved else "saves what the log does not say"
     enough = not saved or short is None or saved >= short
-    alone = "" if enough else f"; alone not enough, {format_size(short or 0)} were lacking"
-    changed = case.changed(max_num_batched_tokens=half, max_num_seqs=seqs, kv_bytes=case.kv_bytes + saved * case.gpus)
-    why = f"activations grow with the tokens of a step: half {known} (estimate){alone}"
+    why = f"activations grow with the tokens of a step: half {known} (estimate)"
+    if not enough:
+        why += f"; alone not enough, {format_size(short or 0)} were lacking"
+    more = saved * case.gpus
+    if _cache_was_taken(patient):
+        more = 0
+        if patient.run.generation == "V1":
+            options += f" --kv-cache-memory-bytes {case.kv_bytes // case.gpus}"
+        else:
+            enough, why = False, f"{why}; V0 gives it to the KV cache: lower the utilization too"
+    changed = case.changed(max_num_batched_tokens=half, max_num_seqs=seqs, kv_bytes=case.kv_bytes + more)
     return Remedy(options, why, changed, enough=enough)
+
+
+def _cache_was_taken(patient: Patient) -> bool:
+    failure = next((found for found in patient.run.failures if found.line == patient.finding.line), None)
+    return failure is not None and failure.phase in ("graphs", "serving")
 
 
 def fewer_sequences(patient: Patient) -> Remedy | None:

@@ -297,6 +297,16 @@ def _(logs: Any) -> Lines:
     return [*logs.start["0.11"], *steps(logs, [(64, 10.0, 20.0)], each=5), *steps(logs, [(3, 8.0, 2.0)], each=5)]
 
 
+@case(
+    "the longest outlast a batch whose throughput had stopped growing",
+    "long requests",
+    "launch and scheduling overhead",
+)
+def _(logs: Any) -> Lines:
+    grown = steps(logs, [(64, 12.0, 5.0), (250, 44.0, 20.0)])
+    return [*logs.start["0.11"], *grown, *steps(logs, [(3, 8.0, 2.0)], each=9)]
+
+
 @case("few run before many: no cause")
 def _(logs: Any) -> Lines:
     return [*logs.start["0.11"], *steps(logs, [(3, 8.0, 2.0)], each=5), *steps(logs, [(64, 10.0, 20.0)], each=5)]
@@ -375,6 +385,11 @@ def test_another_gpu_has_another_cause(logs: Any) -> None:
     log = logs.read(CASES["bandwidth"][0](logs))
     faster = diagnose(log, Settings(replay=False, bandwidth=8e12))
     assert [finding.cause for finding in faster.findings] == ["undecided"]
+
+
+def test_a_memory_that_is_no_size() -> None:
+    with pytest.raises(ValueError, match="--gpu-memory"):
+        Settings(gpu_memory="many")
 
 
 @pytest.mark.parametrize("name", ["flops", "bandwidth", "rate"])

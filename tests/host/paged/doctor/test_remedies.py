@@ -169,9 +169,31 @@ def test_smaller_steps_come_last_where_they_are_not_enough(logs: Any) -> None:
         message = logs.out_of_memory(asked, "0.00 GiB", "79.11 GiB", "78.00 GiB")
         return options(diagnose(logs.read([*logs.start["0.11"], message]), Settings()))
 
-    # half of the activations, 1.23 GiB, are 0.615 GiB
-    assert tell("0.60 GiB") == ["--max-num-batched-tokens 4096", "--gpu-memory-utilization 0.89"]
-    assert tell("0.64 GiB") == ["--gpu-memory-utilization 0.89", "--max-num-batched-tokens 4096"]
+    # half of the activations, 1.23 GiB, are 0.615 GiB; the cache was taken before and keeps its 54 GiB
+    smaller = f"--max-num-batched-tokens 4096 --kv-cache-memory-bytes {54 * GIB}"
+    assert tell("0.60 GiB") == [smaller, "--gpu-memory-utilization 0.89"]
+    assert tell("0.64 GiB") == ["--gpu-memory-utilization 0.89", smaller]
+
+
+def test_before_the_cache_is_taken_it_gets_what_smaller_steps_save(logs: Any) -> None:
+    lines = [
+        *logs.start["0.7"][:6],
+        logs.frame("vllm/worker/worker.py", "profile_run"),
+        logs.out_of_memory("0.50 GiB", "0.00 GiB", "79.11 GiB", "78.00 GiB"),
+    ]
+    report = diagnose(logs.read(lines), Settings())
+    assert report.case is not None
+    assert options(report)[0] == "--max-num-batched-tokens 2048"
+    case = report.treatments[0].remedy.case
+    assert case is not None
+    assert case.kv_bytes == report.case.kv_bytes + round(1.21 * GIB) // 2
+
+
+def test_v0_gives_the_cache_what_smaller_steps_save(logs: Any) -> None:
+    message = logs.out_of_memory("0.50 GiB", "0.00 GiB", "79.11 GiB", "78.00 GiB")
+    report = diagnose(logs.read([*logs.start["0.7"], message]), Settings())
+    assert options(report) == ["--gpu-memory-utilization 0.89", "--max-num-batched-tokens 2048"]
+    assert report.treatments[1].remedy.why.endswith("V0 gives it to the KV cache: lower the utilization too")
 
 
 def test_others_leave_so_much(logs: Any) -> None:
