@@ -125,6 +125,30 @@ def test_nothing_wrong_is_said_too(logs: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (300, "Remedy 1 is the cheapest that mends it: it serves 1."),  # more than 128 would run
+        (40, "On these lengths no remedy serves more; a larger load, or the log's own lengths, may tell more."),
+    ],
+)
+def test_the_conclusion_of_a_replay(count: int, said: str, logs: Any, lengths: Callable[..., Path]) -> None:
+    waits = [logs.served_v1(logs.clock(n), 500.0, 9000.0, 128, 40, 30.0) for n in range(6)]
+    found = run(logs.file([*logs.start["0.11"], *waits]), "--lengths", lengths(count, 200, 40))
+    text = " ".join(found.stdout.split())
+    assert "1. --max-num-seqs 256: the KV cache has room for more sequences" in text
+    assert said in text
+
+
+def test_prefix_hits_of_either_generation(logs: Any) -> None:
+    hits = "INFO 10-02 12:01:01 metrics.py:367] Prefix cache hit rate: GPU: 26.05%, CPU: 0.00%"
+    v0 = run(logs.file([*logs.start["0.6"], logs.served_v0("12:01:00", 1.0, 2.0, 1, 0, 1.0), hits]))
+    assert "prefix cache 26.1% hit rate" in " ".join(v0.stdout.split())
+    served = logs.served_v1("06:34:00", 1.0, 9.0, 1, 0, 1.0).replace("hit rate: 0.0%", "hit rate: 12.5%")
+    v1 = run(logs.file([*logs.start["0.11"], served]))
+    assert "prefix cache 12.5% hit rate" in " ".join(v1.stdout.split())
+
+
+@pytest.mark.parametrize(
     ("args", "said"),
     [
         (["{folder}/none.log"], "error: {folder}/none.log: there is no such file; give the log of a vLLM server, or -"),

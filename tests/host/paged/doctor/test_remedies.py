@@ -172,6 +172,10 @@ def test_smaller_steps_come_last_where_they_are_not_enough(logs: Any) -> None:
     # half of the activations, 1.23 GiB, are 0.615 GiB; the cache was taken before and keeps its 54 GiB
     smaller = f"--max-num-batched-tokens 4096 --kv-cache-memory-bytes {54 * GIB}"
     assert tell("0.60 GiB") == [smaller, "--gpu-memory-utilization 0.89"]
+    message = logs.out_of_memory("0.60 GiB", "0.00 GiB", "79.11 GiB", "78.00 GiB")
+    report = diagnose(logs.read([*logs.start["0.11"], message]), Settings())
+    assert report.treatments[0].remedy.case is not None
+    assert report.treatments[0].remedy.case.kv_bytes == 54 * GIB
     assert tell("0.64 GiB") == ["--gpu-memory-utilization 0.89", smaller]
 
 
