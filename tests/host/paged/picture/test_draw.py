@@ -166,11 +166,14 @@ def test_an_empty_pool_and_one_that_sleeps(device, scenes, tmp_path):
 
 
 def test_the_users_settings_of_matplotlib_stay(device, scenes, tmp_path):
-    with scenes["made_up"](device, 2) as pool, matplotlib.rc_context({"font.size": 31.0, "hatch.linewidth": 9.0}):
+    with (
+        scenes["made_up"](device, 2) as pool,
+        matplotlib.rc_context({"font.family": ["serif"], "hatch.linewidth": 9.0}),
+    ):
         found = picture_of(pool)
         draw(found, tmp_path / "a.svg")
-        assert (matplotlib.rcParams["font.size"], matplotlib.rcParams["hatch.linewidth"]) == (31.0, 9.0)
-        with matplotlib.rc_context({"font.size": 10.0, "hatch.linewidth": 1.0}):
+        assert (matplotlib.rcParams["font.family"], matplotlib.rcParams["hatch.linewidth"]) == (["serif"], 9.0)
+        with matplotlib.rc_context({"font.family": ["monospace"], "hatch.linewidth": 1.0}):
             draw(found, tmp_path / "b.svg")
         assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
