@@ -54,8 +54,8 @@ class Growth:
         return self.exponent < STOPPED
 
 
-def points(serving: ServingTally) -> list[Point]:
-    """One point for each doubling of the batch that the log has for LEAST_S seconds or more, in rising order."""
+def points(serving: ServingTally, least_s: float = LEAST_S) -> list[Point]:
+    """One point for each doubling of the batch that the log has for ``least_s`` seconds or more, in rising order."""
     groups: dict[int, list[tuple[int, Tally]]] = {}
     for running, tally in serving.by_running.items():
         if running and tally.decode_s:
@@ -63,7 +63,7 @@ def points(serving: ServingTally) -> list[Point]:
     found = []
     for _, group in sorted(groups.items()):
         seconds = sum(tally.decode_s for _, tally in group)
-        if seconds >= LEAST_S:
+        if seconds >= least_s:
             running_s = sum(running * tally.decode_s for running, tally in group)
             tokens = sum(tally.decode_tokens for _, tally in group)
             usage = sum(tally.decode_usage_s for _, tally in group)

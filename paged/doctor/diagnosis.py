@@ -106,7 +106,7 @@ def diagnose(log: Log, settings: Settings | None = None, tell: Tell | None = Non
         points=found,
         growth=grown,
         step=step,
-        phases=phases(run.serving, found),
+        phases=phases(run.serving, points(run.serving, least_s=0.0)),
         workload=workload,
         fill=_fill(run, cache, workload),
         findings=findings,

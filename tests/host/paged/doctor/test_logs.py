@@ -34,6 +34,11 @@ def test_the_moment_of_each() -> None:
     assert first.preemptions == 51
     assert first.at_first_preemption is not None
     assert (first.at_first_preemption.running, first.at_first_preemption.waiting) == (30, 28)
+    times = diagnose(read_log(FOLDER / "vllm_0.6_kv_cache.log"), Settings(replay=False)).phases
+    # four lines of decode tell of 20 s; in the others a step of some 16 ms splits what has both, but for none
+    assert times.unknown_s == 0
+    assert 20 < times.decode_s < 40
+    assert times.prefill_s + times.decode_s == 40
     last = diagnose(read_log(FOLDER / "vllm_0.29_activations.log"), Settings(replay=False)).run.failures[0]
     assert last.sample is not None
     assert (last.phase, last.sample.running, last.sample.usage) == ("serving", 23, 0.72)
