@@ -106,17 +106,22 @@ class BlockPool:
 
         Raises OutOfMemoryError, with both numbers, when they are not to be had.
         """
+        found = self.find(blocks, rows)
+        if found is None:
+            raise OutOfMemoryError(
+                f"{blocks} blocks asked, {self.largest_grantable(rows)} can be had: {self.used} are in use, "
+                f"{self.committed.count} of {self.max_rows} rows committed; free blocks or raise the budget"
+            )
+        return found
+
+    def find(self, blocks: int, rows: int | None = None) -> Choice | None:
+        """As ``choose``; None when they are not to be had."""
         _check_count(blocks)
         need = blocks - self.available
         if need <= 0:
             return Choice(blocks, ())
         chosen, gained = self.committed.plan(need, self._limit(rows))
-        if gained < need:
-            raise OutOfMemoryError(
-                f"{blocks} blocks asked, {self.largest_grantable(rows)} can be had: {self.used} are in use, "
-                f"{self.committed.count} of {self.max_rows} rows committed; free blocks or raise the budget"
-            )
-        return Choice(blocks, tuple(chosen))
+        return None if gained < need else Choice(blocks, tuple(chosen))
 
     def check_limit(self, new_rows: int, rows: int | None = None) -> None:
         """Raise OutOfMemoryError if ``new_rows`` more rows may not be committed."""

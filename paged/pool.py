@@ -448,24 +448,9 @@ class KVPool:
         left = None if supply is None else supply.obtainable(self) if asking else supply.available
         return None if left is None else left // self.layout.row_bytes
 
-    def _grant(self, blocks: int) -> tuple[int | None, int]:
-        """How ``blocks`` can be had: how many rows may be new, and how many idle blocks must go besides.
-
-        Own idle blocks go before others are asked: it takes no call of the driver. ``choose`` refuses the rest.
-        """
-        for asking in (False, True)[: 1 + (self._shared_supply is not None)]:
-            new_rows = self._new_rows(asking=asking)
-            if self.block_pool.can_allocate(blocks, new_rows):
-                return new_rows, 0
-            lacking = blocks - self.block_pool.largest_grantable(new_rows)
-            if lacking <= self.blocks_idle:
-                return new_rows, lacking
-        return new_rows, 0
-
     def _prepare(self, blocks: int) -> Choice:
         """Commit the rows that ``blocks`` blocks need, so that they can be taken."""
-        new_rows, lacking = self._grant(blocks)
-        choice = self.block_pool.choose(blocks - lacking, new_rows)
+        choice, lacking = self._grant(blocks)
         rows = choice.rows
         try:
             self.memory.commit(rows, self.block_pool.max_rows)
@@ -476,6 +461,21 @@ class KVPool:
         if lacking and self.prefix:
             self.prefix.evict(lacking)
         return Choice(blocks, rows)
+
+    def _grant(self, blocks: int) -> tuple[Choice, int]:
+        """How ``blocks`` can be had: with which rows, and how many idle blocks must go besides.
+
+        Own idle blocks go before others are asked: it takes no call of the driver.
+        """
+        for asking in (False, True)[: 1 + (self._shared_supply is not None)]:
+            new_rows = self._new_rows(asking=asking)
+            found = self.block_pool.find(blocks, new_rows)
+            if found is not None:
+                return found, 0
+            lacking = blocks - self.block_pool.largest_grantable(new_rows)
+            if lacking <= self.blocks_idle:
+                return self.block_pool.choose(blocks - lacking, new_rows), lacking
+        return self.block_pool.choose(blocks, new_rows), 0  # refuses
 
     def decommit(self, rows: list[int], after: After) -> None:
         """Give the memory of empty rows back; what ``free``, ``trim`` and ``compact`` do."""
