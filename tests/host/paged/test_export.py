@@ -26,22 +26,23 @@ from paged.recording.state import State, split
 SPEC = paged.KVSpec(2, 2, 16, "float16")  # 256 bytes a token
 
 
-@pytest.fixture(scope="module")
-def run():
-    """(recording, what the pool was at its end): random work with forks, a prefix cache and compaction."""
+@pytest.fixture(scope="module", params=[True, False], ids=["prefix cache", "none"])
+def run(request):
+    """(recording, what the pool was at its end): random work with forks, perhaps a prefix cache, and compaction."""
     random, calls = np.random.default_rng(3), vmm.Recorder()
-    layout = paged.KVLayout(SPEC, 256, order="layer", chunk=2 << 20)
-    host = vmm.HostDriver(memory="128 MiB", backing="none")
+    spec = paged.KVSpec(8, 4, 64, "float16")
+    layout = paged.KVLayout(spec, 256, order="layer", chunk=2 << 20)  # 8 planes, 8 blocks a row
+    host = vmm.HostDriver(memory="1 GiB", backing="none")
     with (
         vmm.Device(driver=host, recorder=calls) as device,
-        paged.KVPool(device, layout, budget="32 MiB", prefix_cache=True) as pool,
+        paged.KVPool(device, layout, budget="384 MiB", prefix_cache=request.param) as pool,
         record(pool, calls=calls, source="a test") as recorder,
     ):
         alive, prompt = [], np.arange(20_000)
         for step in range(200):
             if step % 3 == 0 and len(alive) < 8:
                 ids = prompt[: random.integers(300, 12_000)]
-                sequence = pool.sequence(ids)
+                sequence = pool.sequence(ids if request.param else None)
                 if sequence.can_append(len(ids) - sequence.length):
                     sequence.append(ids[sequence.length :])
                 alive.append(sequence)
@@ -55,7 +56,8 @@ def run():
                 alive[-1].append(50)
         recording = recorder.recording()
         held = Counter(block for sequence in pool.sequences for block in sequence.held)
-        cached = {block for block in range(pool.block_pool.rows.blocks) if block in pool.prefix.cache}
+        every = range(pool.block_pool.rows.blocks)
+        cached = {block for block in every if block in pool.prefix.cache} if pool.prefix else set()
         found = {"held": held, "cached": cached, "committed": pool.committed, "reserved": pool.reserved}
         found |= {
             "live": pool.live,
@@ -115,6 +117,18 @@ def test_events_of_one_thread_nest_and_sequences_begin_before_they_end(run):
             open_.add(event["id"])
         if event["ph"] == "e":
             open_.remove(event["id"])
+
+
+def test_calls_lie_inside_the_commit_that_made_them(run):
+    recording, _ = run
+    found = [event for event in records(recording) if event["ph"] == "X"]
+    commits = [(event["ts"], event["ts"] + event["dur"]) for event in found if event["name"] == "commit"]
+    created = [event for event in found if event["name"] == "cuMemCreate"]
+    assert created
+    origin, last = recording.about["origin"], recording.calls[-1]
+    assert found[-1]["ts"] == pytest.approx((last.time_ns - origin) / 1e3, abs=0.01)
+    for event in created:
+        assert any(start <= event["ts"] and event["ts"] + event["dur"] <= stop + 0.002 for start, stop in commits)
 
 
 def test_the_trace_has_each_call_and_the_pools_own_counters(run):

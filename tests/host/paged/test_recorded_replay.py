@@ -60,11 +60,14 @@ def test_a_recorded_replay_gives_the_same_figures(trace: Path, policy: str, chan
 def test_every_request_begins_ends_and_had_the_blocks_that_its_tokens_need(
     trace: Path, changes: dict[str, object]
 ) -> None:
-    _, recording = record_policy(make_run(trace, **changes))
+    run = make_run(trace, **changes)
+    _, recording = record_policy(run)
     state, labels, most = State(), Counter(), {}
     for event, ids in split(recording.rows, recording.ids):
         if event.kind == Kind.START:
             labels[event.a] += 1
+            arrived = run.workloads[0].arrival_s[event.a]
+            assert arrived - 1e-6 <= event.moment / 1e9 <= arrived + 1  # the simulation's clock, not this machine's
         if event.kind == Kind.END:
             one = state.sequences[event.sequence]
             most[one.label] = len(one.table)

@@ -106,6 +106,51 @@ def test_random_operations_lead_to_the_pools_own_state_whatever_the_ring_has_dro
         agrees(recording, pool)
 
 
+def test_compaction_moves_blocks_in_tables_and_in_the_cache(device):
+    layout = paged.KVLayout(paged.KVSpec(2, 2, 16, "float16"), 256, chunk=2 << 20)  # 32 blocks a row
+    with (
+        paged.KVPool(device, layout, budget="16 MiB", prefix_cache=True) as pool,
+        record(pool) as recorder,
+    ):
+        sequences = [pool.sequence(np.arange(n * 100_000, n * 100_000 + 4096)) for n in range(8)]
+        for n, sequence in enumerate(sequences):
+            sequence.append(np.arange(n * 100_000, n * 100_000 + 4096))
+        sequences[0].publish()
+        for sequence in sequences[1::2]:
+            sequence.free()
+        pool.trim(cache=True)
+        before = state_of(recorder.recording())
+        assert pool.compact().moved
+        after = agrees(recorder.recording(), pool)
+        assert kinds(recorder.recording()).count("MOVE") == 1
+        assert after.cached != before.cached
+
+
+def test_what_is_evicted_is_known_no_more(device):
+    layout = paged.KVLayout(paged.KVSpec(2, 2, 16, "float16"), 256, chunk=2 << 20)
+    with (
+        paged.KVPool(device, layout, budget="4 MiB", prefix_cache=True) as pool,
+        record(pool) as recorder,
+    ):
+        for n in range(5):
+            sequence = pool.sequence(np.arange(n * 100_000, n * 100_000 + 8000))
+            sequence.append(np.arange(n * 100_000, n * 100_000 + 8000))
+            sequence.free()
+        agrees(recorder.recording(), pool)
+        assert "EVICT" in kinds(recorder.recording())
+
+
+def test_what_was_dropped_before_the_ring_began_stays_dropped(device):
+    with make_pool(device) as pool, record(pool, capacity=8) as recorder:
+        sequence = pool.sequence()
+        sequence.append(3000)
+        sequence.drop_before(1000)
+        for _ in range(20):
+            pool.sequence().free()
+        assert recorder.recording().about["dropped"]
+        agrees(recorder.recording(), pool)
+
+
 def test_what_a_pool_has_before_it_is_recorded_is_told_first(device):
     with make_pool(device, prealloc=True) as pool:
         pool.sequence().append(3000)
