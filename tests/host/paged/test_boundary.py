@@ -110,7 +110,7 @@ def test_shuffling_block_ids_leaves_the_drivers_page_table_alone(recorded):
         blocks = pool.allocate(pool.blocks_total)
         random.Random(0).shuffle(blocks)
         recorder.clear()
-        pool.free(blocks)
+        pool.free(blocks[: len(blocks) // 2])  # any half of them
         assert recorder.counts() == {}
         sequences, query = filled(pool, [30, 50, 1])
         assert all(sequence.table != table for sequence, table in zip(sequences, tables, strict=True))
