@@ -235,8 +235,9 @@ def real(monkeypatch: pytest.MonkeyPatch):
     """Every device that is asked for by name is on one RealDriver of 24 GiB, 2 GiB of it in use."""
     driver, device = RealDriver(memory="24 GiB", backing="none"), vmm.Device
 
-    def open_device(ordinal: int = 0, *, driver=driver, given=driver) -> vmm.Device:
-        return device(ordinal, driver=given if driver is None or isinstance(driver, str) else driver)
+    def open_device(ordinal: int = 0, *, driver=driver, given=driver, recorder=None) -> vmm.Device:
+        named = driver is None or isinstance(driver, str)
+        return device(ordinal, driver=given if named else driver, recorder=recorder)
 
     monkeypatch.delenv("VMM_DRIVER", raising=False)
     monkeypatch.setattr("vmm.Device", open_device)
