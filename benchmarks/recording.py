@@ -25,7 +25,6 @@ from typing import Any
 
 import paged
 import vmm
-from paged.driver_costs import driver_costs
 from paged.page import write_page
 from paged.recording import record
 from paged.recording.kinds import Kind
@@ -33,6 +32,7 @@ from paged.recording.replayed import record_policy
 from paged.replay.options import Options
 from paged.replay.run import Run, load_workloads, run_policy
 from paged.replay.setup import prepare
+from paged.serving.driver_costs import driver_costs
 
 POLICY = "paged-vmm"
 

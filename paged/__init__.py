@@ -5,12 +5,10 @@ block table -> attention. ContiguousKV is the other way: one span of addresses a
 """
 
 from . import attention as attention
-from . import span_attention as span_attention
-from .batch import Batch
-from .block_pool import BlockPool, Choice
-from .block_table import batch_lengths, batch_tables, locate, slots_of
+from .attention import span_attention as span_attention
+from .blocks.block_pool import BlockPool, Choice
+from .blocks.rows import Rows
 from .contiguous import ContiguousKV, Span
-from .device_tables import DeviceTables
 from .layout import KVLayout
 from .model_pool import ModelPool
 from .model_sequence import ModelSequence
@@ -19,13 +17,15 @@ from .pool import KVPool
 from .presets import PRESETS
 from .replay import replay
 from .replay.report import Report
-from .rows import Rows
 from .sequence import Sequence
-from .shortage import Shortage
+from .serving.trace_reader import read_trace
+from .serving.workload import Workload
+from .shortage.report import Shortage
 from .spec import KVSpec, ModelSpec
 from .swap import Swapped, SwapSpace
-from .trace_reader import read_trace
-from .workload import Workload
+from .tables.batch import Batch
+from .tables.block_table import batch_lengths, batch_tables, locate, slots_of
+from .tables.device_tables import DeviceTables
 
 __all__ = [
     "PRESETS",

@@ -16,7 +16,7 @@ from vmm import After
 from vmm.finishing import Finishing
 
 from .block_copies import copy_blocks
-from .block_pool import BlockPool
+from .blocks.block_pool import BlockPool
 
 if TYPE_CHECKING:
     from .pool import KVPool

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .block_invariants import check_block_pool
-from .block_invariants import must as must
-from .cache_invariants import check_prefix
+from .blocks.block_invariants import check_block_pool
+from .blocks.block_invariants import must as must
+from .prefix.cache_invariants import check_prefix
 
 if TYPE_CHECKING:
     from .pool import KVPool

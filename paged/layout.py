@@ -20,7 +20,7 @@ from typing import SupportsIndex
 from kernels_cu import Blocks, PagedKV
 from vmm import RangeError
 
-from .rows import Rows
+from .blocks.rows import Rows
 from .spec import KVSpec
 
 K, V = 0, 1

@@ -14,11 +14,11 @@ from vmm import ChunkSupply, Device, OutOfMemoryError, Size, Supply, format_size
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted, whole
 
-from .chain_hash import Tokens
-from .known_tokens import as_ids
 from .layout import KVLayout
 from .model_sequence import ModelSequence
 from .pool import KVPool
+from .prefix.chain_hash import Tokens
+from .prefix.known_tokens import as_ids
 from .sequence import Sequence
 from .spec import KVSpec, ModelSpec
 

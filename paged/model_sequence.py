@@ -12,10 +12,10 @@ from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
 from .append_undo import AppendUndo
-from .block_table import Slots
-from .chain_hash import Tokens
-from .known_tokens import as_ids
+from .prefix.chain_hash import Tokens
+from .prefix.known_tokens import as_ids
 from .sequence import Sequence
+from .tables.block_table import Slots
 
 if TYPE_CHECKING:
     from .model_pool import ModelPool

@@ -26,25 +26,25 @@ from vmm.finishing import Finishing
 from vmm.one_thread import Turn, one_thread
 from vmm.uninterrupted import handed_over, uninterrupted, whole
 
-from .batched_table import BatchedTable
 from .block_copies import copy_blocks
-from .block_ids import Ids as Blocks
-from .block_pool import BlockPool, Choice, block_ids
-from .cache_events import Listener
-from .cached_blocks import CachedBlocks
-from .chain_hash import Tokens
+from .blocks.block_ids import Ids as Blocks
+from .blocks.block_pool import BlockPool, Choice, block_ids
 from .compaction import Compacted, compact
-from .eviction import Order
 from .explain import Explanation, explain
 from .invariants import check_pool
-from .known_tokens import KnownTokens, as_ids
 from .layout import K, KVLayout
+from .prefix.cache_events import Listener
+from .prefix.cached_blocks import CachedBlocks
+from .prefix.chain_hash import Tokens
+from .prefix.eviction import Order
+from .prefix.known_tokens import KnownTokens, as_ids
 from .row_memory import RowMemory, capacity
 from .sequence import Sequence
-from .shortage import Shortage
-from .shortage_cause import explained, shortage_of
+from .shortage.cause import explained, shortage_of
+from .shortage.report import Shortage
 from .spare import give_up_chunks, spare_chunks
-from .tail_ids import TailIds
+from .tables.batched_table import BatchedTable
+from .tables.tail_ids import TailIds
 
 
 class KVPool:

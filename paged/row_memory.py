@@ -8,8 +8,8 @@ from vmm import After, GrowableRange, Size, format_size, parse_size
 from vmm.finishing import Finishing
 from vmm.last_work import LastWork
 
+from .blocks.rows import Rows
 from .layout import KVLayout
-from .rows import Rows
 
 
 class RowMemory:

@@ -13,10 +13,10 @@ from vmm import After, ClosedError, RangeError, StateError, handles_of
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
-from .batched_table import Numbers
-from .block_table import Slots, slots_of
-from .chain_hash import Tokens
-from .known_tokens import KnownTokens, as_ids
+from .prefix.chain_hash import Tokens
+from .prefix.known_tokens import KnownTokens, as_ids
+from .tables.batched_table import Numbers
+from .tables.block_table import Slots, slots_of
 
 if TYPE_CHECKING:
     from .pool import KVPool

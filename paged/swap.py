@@ -15,8 +15,8 @@ from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted, whole
 
 from .host_room import HostRoom, HostSpan
-from .known_tokens import KnownTokens
 from .pool import KVPool
+from .prefix.known_tokens import KnownTokens
 from .sequence import Sequence
 from .swap_copies import copy_in, copy_out
 

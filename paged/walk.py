@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import vmm
 from vmm.host.os_view import KernelMapping, kernel_mapping
 
-from .block_table import locate
 from .layout import K, V
 from .pool import KVPool
+from .tables.block_table import locate
 
 
 @dataclass(frozen=True, slots=True)

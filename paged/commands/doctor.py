@@ -14,7 +14,7 @@ from ..doctor.log_reader import read_log
 from ..doctor.report import Report
 from ..doctor.text import sections
 from ..doctor.treatment_table import remedy_rows, replay_notes, replay_table
-from ..roofline import H100_BANDWIDTH, H100_FLOPS
+from ..serving.roofline import H100_BANDWIDTH, H100_FLOPS
 
 _PIPE_WIDTH = 120
 _EPILOG = """\b

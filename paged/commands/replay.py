@@ -17,7 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import vmm
 
 from ..atomic_file import check_writable, write_atomically
-from ..driver_costs import SETS, driver_costs
 from ..policies import POLICIES
 from ..recording.replayed import check_recordable, record_policy
 from ..replay import Run, load_workloads, report_of, run_all
@@ -27,8 +26,9 @@ from ..replay.processes import ReplayError
 from ..replay.report import PolicyResult, Report
 from ..replay.setup import describe_budget, prepare
 from ..replay.table import conclusion, driver_time_source, rejections, table
-from ..scheduler import SchedulerError
-from ..workload import Workload
+from ..serving.driver_costs import SETS, driver_costs
+from ..serving.scheduler import SchedulerError
+from ..serving.workload import Workload
 
 STDOUT = "-"
 _PIPE_WIDTH = 120

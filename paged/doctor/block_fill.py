@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..workload import Workload
+from ..serving.workload import Workload
 
 Integers = npt.NDArray[np.int64]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from vmm import Size, parse_size
 
-from ..roofline import H100_BANDWIDTH, H100_FLOPS
-from ..workload import Workload
+from ..serving.roofline import H100_BANDWIDTH, H100_FLOPS
+from ..serving.workload import Workload
 from .account import Account, account
 from .block_fill import fill_of, fill_of_room
 from .capacity import Capacity, capacity

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..workload import DEFAULT_RATE, Integers, Workload, poisson_arrivals
+from ..serving.workload import DEFAULT_RATE, Integers, Workload, poisson_arrivals
 from .length_counts import LengthCounts
 from .lengths_file import read_lengths
 from .server_run import ServerRun

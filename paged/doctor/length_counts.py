@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 
-from ..trace_reader import MAX_TOKENS
+from ..serving.trace_reader import MAX_TOKENS
 
 _DIGITS = 3
 """Lengths are kept to so many digits: exact below 1,000, within half a percent above."""

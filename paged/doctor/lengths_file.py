@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..trace_reader import AZURE, LENGTHS, MAX_TOKENS, MOONCAKE, read_trace
-from ..workload import DEFAULT_RATE, MAX_REQUESTS, TraceError, Workload, poisson_arrivals
+from ..serving.trace_reader import AZURE, LENGTHS, MAX_TOKENS, MOONCAKE, read_trace
+from ..serving.workload import DEFAULT_RATE, MAX_REQUESTS, TraceError, Workload, poisson_arrivals
 
 PROMPTS = (
     "prompt",

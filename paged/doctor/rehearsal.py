@@ -12,15 +12,15 @@ import numpy as np
 
 import vmm
 
-from ..driver_costs import driver_costs
 from ..models import model as find_model
 from ..replay import Run, run_policy
 from ..replay.options import Options
 from ..replay.processes import ReplayError
 from ..replay.report import PolicyResult
 from ..replay.setup import prepare
-from ..scheduler import SchedulerError
-from ..workload import Workload
+from ..serving.driver_costs import driver_costs
+from ..serving.scheduler import SchedulerError
+from ..serving.workload import Workload
 from .serving_case import ServingCase
 
 _POLICY = "paged-prealloc"

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
-from ..workload import Workload
+from ..serving.workload import Workload
 from .account import Account
 from .capacity import Capacity
 from .concurrency import Growth, Point

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..roofline import STEP_OVERHEAD_S
+from ..serving.roofline import STEP_OVERHEAD_S
 from .account import Account
 from .capacity import Capacity
 from .plateau import Step

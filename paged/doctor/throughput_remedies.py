@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..roofline import STEP_OVERHEAD_S
+from ..serving.roofline import STEP_OVERHEAD_S
 from .remedy import NO_CASE, Patient, Remedy
 
 LONGEST_SHARE = 0.05

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..chain_hash import Tokens
     from ..layout import KVLayout
     from ..pool import KVPool
+    from ..prefix.chain_hash import Tokens
     from ..sequence import Sequence
 
 _VOCABULARY = 32_000

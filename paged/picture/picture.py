@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..rows import Rows
+from ..blocks.rows import Rows
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import vmm
 
-from ..meter import Meter
 from ..policies.paged_vmm import PagedVmm
-from ..prompt_tokens import PromptTokens
 from ..replay import load_workload
 from ..replay.options import Options
 from ..replay.setup import prepare
-from ..simulation import Simulation
-from ..workload import Workload
+from ..serving.meter import Meter
+from ..serving.prompt_tokens import PromptTokens
+from ..serving.simulation import Simulation
+from ..serving.workload import Workload
 from .picture import Picture
 from .snapshot import picture_of
 

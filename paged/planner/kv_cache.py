@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from ..serving.workload import Integers
 from ..spec import KVSpec
-from ..workload import Integers
 
 
 @dataclasses.dataclass(frozen=True)

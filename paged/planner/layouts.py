@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from vmm import format_size
 
-from ..driver_costs import SETS
 from ..layout import ORDERS, KVLayout
+from ..serving.driver_costs import SETS
 from ..spec import ELEMENT_BYTES
 from .kv_cache import BlockUse
 from .lengths import Lengths

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from ..trace_reader import read_trace
-from ..workload import GENERATED_REQUESTS, Integers, Workload, generate
+from ..serving.trace_reader import read_trace
+from ..serving.workload import GENERATED_REQUESTS, Integers, Workload, generate
 
 PERCENTILES = (50, 90, 99)
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from vmm import format_size
 
-from ..driver_costs import SETS
+from ..serving.driver_costs import SETS
 from .binding import POSITIONS
 from .plan import Plan
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from vmm import ChunkSupply, Device, Share
 
-from ..prompt_tokens import PromptTokens
-from ..workload import Workload
+from ..serving.prompt_tokens import PromptTokens
+from ..serving.workload import Workload
 from . import check_policy
 from .contiguous_vmm import ContiguousVmm
 from .grow_copy import GrowCopy

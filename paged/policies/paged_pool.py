@@ -6,7 +6,7 @@ from vmm import Device, Share
 
 from ..layout import KVLayout
 from ..pool import KVPool
-from ..prompt_tokens import PromptTokens
+from ..serving.prompt_tokens import PromptTokens
 from .policy import Policy, Usage
 from .tables import BareTables, SequenceTables, Tables
 

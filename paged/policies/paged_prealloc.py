@@ -5,7 +5,7 @@ from __future__ import annotations
 from vmm import Device
 
 from ..layout import KVLayout
-from ..prompt_tokens import PromptTokens
+from ..serving.prompt_tokens import PromptTokens
 from .paged_pool import PagedPool
 
 

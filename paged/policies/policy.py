@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from ..prompt_tokens import PromptTokens
+from ..serving.prompt_tokens import PromptTokens
 
 CAUSES = ("tail", "row", "supply", "prefix", "retiring", "unused")
 """Why committed bytes are not live. Every committed byte is live or has exactly one of these causes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..pool import KVPool
-from ..prompt_tokens import PromptTokens
 from ..sequence import Sequence
+from ..serving.prompt_tokens import PromptTokens
 
 
 class Tables(Protocol):

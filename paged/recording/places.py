@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..rows import Rows
+from ..blocks.rows import Rows
 
 
 class Places:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import vmm
 
-from ..driver_calls import DriverCalls
-from ..driver_costs import DriverCosts
 from ..policies.paged_pool import PagedPool
 from ..replay.report import PolicyResult
 from ..replay.run import Progress, Run, run_policy
-from ..simulation import Simulation
+from ..serving.driver_calls import DriverCalls
+from ..serving.driver_costs import DriverCosts
+from ..serving.simulation import Simulation
 from .pool_recorder import CAPACITY, PoolRecorder
 from .recorded_tables import RecordedTables
 from .recording import Recording

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vmm import format_size
 
 from ..atomic_file import write_atomically
-from ..timeline import Series
+from ..serving.timeline import Series
 from .report import PolicyResult, Report
 
 if TYPE_CHECKING:

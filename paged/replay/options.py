@@ -9,10 +9,10 @@ from typing import SupportsIndex
 
 from vmm import Size, parse_size
 
-from ..host_space import PCIE_BANDWIDTH
 from ..policies import POLICIES, check_policy
-from ..roofline import H100_BANDWIDTH, H100_FLOPS, STEP_OVERHEAD_S
-from ..serving import Serving
+from ..serving.host_space import PCIE_BANDWIDTH
+from ..serving.roofline import H100_BANDWIDTH, H100_FLOPS, STEP_OVERHEAD_S
+from ..serving.rules import Serving
 
 DEFAULT_GPU_MEMORY = 80 << 30
 """Bytes of the GPU that the host driver stands for when none is named: an H100, as the roofline's constants."""

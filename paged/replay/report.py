@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..prompt_tokens import PromptTokens
-from ..simulation import Simulation
-from ..timeline import Timeline
+from ..serving.prompt_tokens import PromptTokens
+from ..serving.simulation import Simulation
+from ..serving.timeline import Timeline
 
 SCHEMA = 1
 """The version of the JSON form."""

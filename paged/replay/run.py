@@ -10,14 +10,22 @@ from typing import Any, Protocol
 
 import vmm
 
-from ..driver_calls import DriverCalls
-from ..driver_costs import DriverCosts, Lap, driver_costs
-from ..meter import Meter
 from ..policies.make import make_policies
-from ..simulation import Simulation
-from ..trace_reader import read_trace
-from ..turns import Turns
-from ..workload import DEFAULT_RATE, GENERATED_RATE, GENERATED_REQUESTS, TraceError, Workload, generate, together
+from ..serving.driver_calls import DriverCalls
+from ..serving.driver_costs import DriverCosts, Lap, driver_costs
+from ..serving.meter import Meter
+from ..serving.simulation import Simulation
+from ..serving.trace_reader import read_trace
+from ..serving.turns import Turns
+from ..serving.workload import (
+    DEFAULT_RATE,
+    GENERATED_RATE,
+    GENERATED_REQUESTS,
+    TraceError,
+    Workload,
+    generate,
+    together,
+)
 from .options import Options
 from .processes import run_in_processes
 from .report import PolicyResult, Report, result_of

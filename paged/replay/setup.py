@@ -10,12 +10,12 @@ from typing import NamedTuple
 import vmm
 from vmm import format_size, round_down
 
-from ..driver_calls import DriverCalls
 from ..layout import KVLayout
-from ..limits import Limits
 from ..models import model as find_model
-from ..roofline import Roofline
-from ..serving import Serving
+from ..serving.driver_calls import DriverCalls
+from ..serving.limits import Limits
+from ..serving.roofline import Roofline
+from ..serving.rules import Serving
 from ..spec import ModelSpec
 from .options import DEFAULT_GPU_MEMORY, Options
 

@@ -13,7 +13,7 @@ import pytest
 
 from kernels_cu.compiler import find_compiler
 from kernels_cu.errors import CompilerMissingError
-from paged.driver_costs import driver_costs
+from paged.serving.driver_costs import driver_costs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

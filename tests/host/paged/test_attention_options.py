@@ -14,7 +14,8 @@ from kernels_cu import LaunchError, Rotary, Scoring, net, reference_append, refe
 from kernels_cu.compiler import find_compiler
 from kernels_cu.errors import CompilerMissingError
 from kernels_cu.rotary import rotary_table
-from paged import attention, kernel_choice
+from paged import attention
+from paged.attention import kernel_choice
 
 LENGTHS, HEADS, D = (1, 0, 47, 200), 8, 64
 SLOPES = np.linspace(0.02, 0.3, HEADS, dtype=np.float32)

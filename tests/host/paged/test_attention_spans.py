@@ -14,7 +14,8 @@ import vmm
 from kernels_cu import LaunchError, Scoring, net, reference, reference_append, reference_attention
 from kernels_cu.compiler import find_compiler
 from kernels_cu.errors import CompilerMissingError
-from paged import attention, kernel_choice, span_attention
+from paged import attention, span_attention
+from paged.attention import kernel_choice
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 BOUNDS = {"float32": 4e-5, "float16": 4 * 2e-3, "bfloat16": 4 * 1.6e-2}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paged.batched_table import BatchedTable
+from paged.tables.batched_table import BatchedTable
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import vmm
 from kernels_cu import LaunchError, Scoring, launch, net, reference
 from kernels_cu.compiler import find_compiler
 from kernels_cu.errors import CompilerMissingError
-from paged import attention, decode_kernel, kernel_choice, last_plans
+from paged import attention
+from paged.attention import decode_kernel, kernel_choice, last_plans
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 BOUNDS = {"float16": 2e-3, "bfloat16": 1.6e-2}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paged.driver_calls import DriverCalls
+from paged.serving.driver_calls import DriverCalls
 
 
 class Api:

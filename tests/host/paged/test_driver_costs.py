@@ -2,7 +2,7 @@
 
 import pytest
 
-from paged.driver_costs import SETS, Lap, driver_costs
+from paged.serving.driver_costs import SETS, Lap, driver_costs
 
 
 def test_driver_costs_multiply_calls_by_published_figures() -> None:

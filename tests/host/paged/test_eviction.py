@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from paged import BlockPool, Rows
-from paged.cache_events import AllBlocksCleared, BlocksHit, BlocksRemoved, BlocksStored
-from paged.cache_invariants import check_prefix
-from paged.cached_blocks import CachedBlocks
-from paged.known_tokens import KnownTokens
+from paged.prefix.cache_events import AllBlocksCleared, BlocksHit, BlocksRemoved, BlocksStored
+from paged.prefix.cache_invariants import check_prefix
+from paged.prefix.cached_blocks import CachedBlocks
+from paged.prefix.known_tokens import KnownTokens
 from vmm import StateError
 
 SIZE = 4

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import vmm
-from paged.driver_calls import DriverCalls
 from paged.policies import POLICIES, Usage, check_policy
 from paged.policies.grow_copy import GrowCopy
 from paged.policies.make import make_policy
 from paged.policies.policy import Policy
 from paged.replay.options import Options
 from paged.replay.setup import Setup, prepare
-from paged.workload import Workload
+from paged.serving.driver_calls import DriverCalls
+from paged.serving.workload import Workload
 
 MIB = 1 << 20
 GRANULARITY = 2 * MIB

@@ -7,8 +7,8 @@ import pytest
 
 import paged
 import vmm
-from paged.chain_hash import chain_keys, multipliers, root_key, weights
-from paged.prefix_cache import PrefixCache
+from paged.prefix.chain_hash import chain_keys, multipliers, root_key, weights
+from paged.prefix.prefix_cache import PrefixCache
 
 MIB = 1 << 20
 SIZE = 16

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from paged.prompt_tokens import PromptTokens
+from paged.serving.prompt_tokens import PromptTokens
 
 
 def test_prompts_begin_alike_as_far_as_their_ids_do():

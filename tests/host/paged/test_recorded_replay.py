@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 import paged
 from paged.commands.group import main
-from paged.driver_costs import driver_costs
 from paged.page.write import page_data
 from paged.recording import Recording
 from paged.recording.kinds import Kind
@@ -18,6 +17,7 @@ from paged.recording.state import State, split
 from paged.replay.options import Options
 from paged.replay.run import Run, load_workloads, run_policy
 from paged.replay.setup import prepare
+from paged.serving.driver_costs import driver_costs
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 

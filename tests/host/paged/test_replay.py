@@ -14,7 +14,7 @@ from paged.policies import CAUSES, POLICIES
 from paged.replay.options import Options
 from paged.replay.report import Report
 from paged.replay.table import conclusion, rejections
-from paged.workload import Workload, generate
+from paged.serving.workload import Workload, generate
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 GIB = 1 << 30

@@ -9,7 +9,7 @@ from paged import replay
 from paged.policies import POLICIES
 from paged.replay.options import Options
 from paged.replay.setup import prepare
-from paged.workload import TraceError
+from paged.serving.workload import TraceError
 
 BAD = [
     ({"gpu_memory_utilization": 0.0}, "utilization must be above 0 and at most 1, not 0"),

@@ -13,7 +13,7 @@ from paged.replay import load_workloads
 from paged.replay.options import Options
 from paged.replay.report import PolicyResult
 from paged.replay.setup import prepare
-from paged.workload import TraceError, Workload, generate, together
+from paged.serving.workload import TraceError, Workload, generate, together
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 GIB, MIB = 1 << 30, 1 << 20

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paged.roofline import BANDWIDTH, COMPUTE, H100_BANDWIDTH, H100_FLOPS, OVERHEAD, Roofline
+from paged.serving.roofline import BANDWIDTH, COMPUTE, H100_BANDWIDTH, H100_FLOPS, OVERHEAD, Roofline
 
 LINE = Roofline(parameters=10, weight_bytes=100, token_bytes=4, flops=1000, bandwidth=200, overhead_s=0.25)
 

@@ -7,14 +7,14 @@ import random
 import numpy as np
 import pytest
 
-from paged.limits import Limits
-from paged.meter import Meter
 from paged.policies.policy import Policy, Usage
-from paged.roofline import Roofline
-from paged.scheduler import Scheduler, SchedulerError
-from paged.serving import Serving
-from paged.simulation import Simulation
-from paged.workload import Workload
+from paged.serving.limits import Limits
+from paged.serving.meter import Meter
+from paged.serving.roofline import Roofline
+from paged.serving.rules import Serving
+from paged.serving.scheduler import Scheduler, SchedulerError
+from paged.serving.simulation import Simulation
+from paged.serving.workload import Workload
 
 LINE = Roofline(parameters=1000, weight_bytes=2000, token_bytes=8, flops=1e8, bandwidth=1e7, overhead_s=1e-4)
 

@@ -7,7 +7,7 @@ import pytest
 
 import paged
 import vmm
-from paged.shortage_remedies import copy_of
+from paged.shortage.remedies import copy_of
 
 MIB = 1 << 20
 ROW = 2 * MIB

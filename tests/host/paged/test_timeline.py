@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from paged.meter import Meter
 from paged.policies.policy import CAUSES, Usage
-from paged.timeline import SERIES, Bucket, Span, Timeline
+from paged.serving.meter import Meter
+from paged.serving.timeline import SERIES, Bucket, Span, Timeline
 
 
 def test_means_are_weighted_by_time() -> None:

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from paged.limits import Limits
-from paged.meter import Meter
 from paged.policies.policy import Policy, Usage
-from paged.roofline import Roofline
-from paged.scheduler import SchedulerError
-from paged.simulation import Simulation
-from paged.turns import Turns
-from paged.workload import Workload
+from paged.serving.limits import Limits
+from paged.serving.meter import Meter
+from paged.serving.roofline import Roofline
+from paged.serving.scheduler import SchedulerError
+from paged.serving.simulation import Simulation
+from paged.serving.turns import Turns
+from paged.serving.workload import Workload
 
 LINE = Roofline(parameters=1000, weight_bytes=2000, token_bytes=8, flops=1e8, bandwidth=1e7, overhead_s=1e-4)
 

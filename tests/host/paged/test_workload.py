@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paged.trace_reader import read_trace
-from paged.workload import (
+from paged.serving.trace_reader import read_trace
+from paged.serving.workload import (
     OUTPUT_QUANTILES,
     PROMPT_QUANTILES,
     TraceError,

@@ -11,7 +11,7 @@ from paged.doctor.given_lengths import given_lengths
 from paged.doctor.lengths_file import read_lengths
 from paged.doctor.server_run import ServerRun
 from paged.doctor.serving_tally import Sample
-from paged.workload import TraceError
+from paged.serving.workload import TraceError
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from paged.doctor.diagnosis import Settings, diagnose
 from paged.doctor.rehearsal import rehearse, without_longest
 from paged.doctor.report import Report
 from paged.doctor.serving_case import ServingCase
-from paged.workload import Workload
+from paged.serving.workload import Workload
 
 GIB, MIB = 1 << 30, 1 << 20
 TOKEN = 131_072  # bytes of K and V a token of llama-3-8b: 32 x 2 x 8 x 128 x 2

@@ -10,8 +10,8 @@ from paged.doctor.concurrency import Growth, Point, growth, points, step_seconds
 from paged.doctor.length_counts import LengthCounts
 from paged.doctor.phases import phases
 from paged.doctor.serving_tally import Sample, ServingTally
-from paged.trace_reader import MAX_TOKENS
-from paged.workload import Workload
+from paged.serving.trace_reader import MAX_TOKENS
+from paged.serving.workload import Workload
 
 
 def served(*rows: tuple[float, float, float, int]) -> ServingTally:

@@ -9,8 +9,8 @@ import pytest
 
 import vmm
 from paged import KVPool
-from paged.driver_calls import DriverCalls
 from paged.planner import Plan, make_plan, read_options
+from paged.serving.driver_calls import DriverCalls
 
 MIB = 1 << 20
 BLOCK = 16 * 131072

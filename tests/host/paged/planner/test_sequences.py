@@ -10,7 +10,7 @@ import pytest
 from paged.planner import make_plan, read_options
 from paged.planner.lengths import Lengths, read_lengths
 from paged.planner.memory import find_setting
-from paged.workload import TraceError
+from paged.serving.workload import TraceError
 
 SIZES = {"gpu": "80 GiB", "kv_cache_memory_bytes": str(1000 * 16 * 131072)}
 """1,000 blocks of 16 tokens of llama-3-8b."""

@@ -1,0 +1,1 @@
+"""Why a pool has not so many blocks, and what would help."""

@@ -1,0 +1,121 @@
+"""Which limits bound the blocks of a pool, what its memory is used for, and who has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmm import ChunkSupply, Share, Supply, format_size
+from vmm.accounts import UNNAMED
+
+from .report import Holder, Limit, Portion
+
+if TYPE_CHECKING:
+    from ..pool import KVPool
+
+
+def limits_of(pool: KVPool, asked: int) -> list[Limit]:
+    """Every limit on the way to ``asked`` blocks, the one that allows the fewest first."""
+    found = [_addresses(pool), _budget(pool, asked), *_supply(pool, asked), _device(pool, asked)]
+    return sorted(found, key=lambda limit: limit.blocks)
+
+
+def portions_of(pool: KVPool) -> list[Portion]:
+    """What the committed bytes are for; they add up."""
+    layout, books = pool.layout, pool.block_pool
+    block = layout.block_stride * layout.planes  # with what a stride leaves over
+    held = pool.table.holders()
+    cached = pool.blocks_idle * block
+    by_id = (books.used - pool.blocks_idle - len(held)) * block
+    empty = pool.empty_rows * layout.row_bytes
+    sequences = len(held) * block
+    rest = pool.committed - pool.retiring - cached - by_id - empty - sequences
+    return [
+        Portion("live", pool.live),
+        Portion("tails", sequences - pool.live),
+        Portion("by id", by_id),
+        Portion("cached", cached),
+        Portion("free places", rest),
+        Portion("empty rows", empty),
+        Portion("retiring", pool.retiring),
+    ]
+
+
+def holders_of(pool: KVPool, limit: Limit) -> list[Holder]:
+    """Who has what the limit bounds."""
+    whole = whole_supply(pool.shared_supply)
+    if limit.name in ("ceiling", "shared budget") and whole is not None:
+        return [Holder(one.name, one.in_use) for one in whole.holders() if one.in_use]
+    if limit.name == "device":
+        memory, mine = pool.device.memory_info(), pool.committed
+        return [Holder("this pool", mine), Holder("others on the device", memory.total - memory.free - mine)]
+    block = pool.layout.block_stride * pool.layout.planes
+    return [Holder(f"sequence {one.row}", len(one.held) * block) for one in pool.sequences if one.held]
+
+
+def rows_free_on_device(pool: KVPool) -> int:
+    """Rows for which the device has memory, once what retires and what is only cached has gone."""
+    return pool.device.obtainable // pool.layout.row_bytes
+
+
+def with_rows(pool: KVPool, asked: int, rows: int) -> int:
+    """The blocks to be had, up to ``asked``, if ``rows`` more rows were the only limit."""
+    books = pool.block_pool
+    have = books.available + pool.blocks_idle
+    return have + books.committed.plan(max(0, asked - have), max(0, rows))[1]
+
+
+def _addresses(pool: KVPool) -> Limit:
+    books = pool.block_pool
+    blocks = books.rows.blocks - books.used + pool.blocks_idle
+    text = f"{books.used} of {books.rows.blocks} blocks that have addresses are in use"
+    return Limit("virtual range", blocks, text)
+
+
+def _budget(pool: KVPool, asked: int) -> Limit:
+    books, row = pool.block_pool, pool.layout.row_bytes
+    stands = f"{format_size(books.committed.count * row)} of {format_size(books.max_rows * row)} committed"
+    if books.over:
+        return Limit("lowered budget", pool.blocks_idle, f"{stands}: nothing is given out until that is reached")
+    return Limit("budget", with_rows(pool, asked, books.max_rows - books.committed.count), stands)
+
+
+def _supply(pool: KVPool, asked: int) -> list[Limit]:
+    """The ceiling of a share, and the budget that it is a part of."""
+    supply, row = pool.shared_supply, pool.layout.row_bytes
+    found = []
+    if isinstance(supply, Share) and supply.ceiling is not None:
+        left = supply.ceiling - supply.in_use + supply.retiring
+        text = f"share {supply.name!r} has {format_size(supply.in_use)} of its ceiling {format_size(supply.ceiling)}"
+        found.append(Limit("ceiling", with_rows(pool, asked, left // row), text))
+    whole = whole_supply(supply)
+    if whole is not None and whole.budget is not None:
+        left = shared_room(pool)
+        text = f"{format_size(left)} of the shared budget of {format_size(whole.budget)} are left to this pool"
+        found.append(Limit("shared budget", with_rows(pool, asked, left // row), text))
+    return found
+
+
+def whole_supply(supply: Supply | None) -> ChunkSupply | None:
+    """The supply itself, of a share of it too."""
+    if isinstance(supply, Share):
+        return supply.supply
+    return supply if isinstance(supply, ChunkSupply) else None
+
+
+def shared_room(pool: KVPool) -> int:
+    """Bytes that the shared budget has for this pool: floors of others counted, and what they can spare."""
+    supply = pool.shared_supply
+    whole = whole_supply(supply)
+    assert whole is not None, "asked of a pool on a shared supply"
+    left = whole.budget or 0
+    for one in whole.holders():
+        mine = one.name == (supply.name if isinstance(supply, Share) else UNNAMED)
+        held = one.in_use - one.retiring
+        left -= held if mine else max(held - one.spare, one.floor)
+    return max(0, left)
+
+
+def _device(pool: KVPool, asked: int) -> Limit:
+    memory = pool.device.memory_info()
+    text = f"{format_size(memory.free)} of {format_size(memory.total)} are free on the device"
+    return Limit("device", with_rows(pool, asked, rows_free_on_device(pool)), text)
