@@ -40,7 +40,7 @@ function heldIn(row) {
   const [first, stop] = blocksOf(row), held = [], idle = [];
   for (let block = first; block < stop; block++) {
     if (state.owners.has(block)) held.push(block);
-    else if (state.idle.has(block)) idle.push(block);
+    else if (state.idle[block]) idle.push(block);
   }
   return { first, stop, held, idle };
 }
@@ -66,7 +66,7 @@ function drawBox(pen, row) { // one row and each of its blocks
   let any = false;
   for (let block = startingIn(row); block < stop; block++) {
     const holders = state.owners.get(block);
-    if (!holders && !state.idle.has(block)) continue;
+    if (!holders && !state.idle[block]) continue;
     const [left, top, wide, tall] = blockPlace(block);
     any = true;
     if (!holders) { idleMark(pen, left, top, wide, tall); continue; }
@@ -112,9 +112,11 @@ function drawOverview() {
   pen.fillStyle = colours.bare; pen.fillRect(0, 4, width, 8);
   pen.strokeStyle = colours.line; pen.strokeRect(0.5, 4.5, width - 1, 7);
   pen.fillStyle = colours.accent;
-  for (let i = 0; i < now[ROWS].length; i += 2) {
-    const x = (now[ROWS][i] / about.rows) * width;
-    pen.fillRect(x, 4, Math.max(1, (now[ROWS][i + 1] / about.rows) * width), 8);
+  for (let row = 0; row < rowCount; row++) {
+    let stop = row;
+    while (state.committed[stop]) stop++;
+    if (stop > row) pen.fillRect((row / about.rows) * width, 4, Math.max(1, ((stop - row) / about.rows) * width), 8);
+    row = stop;
   }
   pen.strokeStyle = colours.mark; pen.lineWidth = 1;
   pen.strokeRect(0.5, 1.5, Math.max(3, (rowCount / about.rows) * width) - 1, height - 3);

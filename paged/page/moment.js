@@ -1,19 +1,35 @@
 // One moment, unpacked: which sequences hold each block, and which rows are committed.
 
-function unpack(moment) {
-  const found = { owners: new Map(), idle: new Set(), committed: new Uint8Array(rowCount), lists: [] };
-  for (let i = 0; i < moment[ROWS].length; i += 2) found.committed.fill(1, moment[ROWS][i], moment[ROWS][i] + moment[ROWS][i + 1]);
-  for (let i = 0; i < moment[CACHED].length; i += 2)
-    for (let b = 0; b < moment[CACHED][i + 1]; b++) found.idle.add(moment[CACHED][i] + b);
-  moment[HELD].forEach((sequence, index) => {
-    const table = [];
-    for (let i = 0; i < sequence[TABLE].length; i += 2)
-      for (let b = 0; b < sequence[TABLE][i + 1]; b++) table.push(sequence[TABLE][i] + b);
-    found.lists.push(table);
+const decoded = []; // tables, each at its longest
+function tableOf(sequence) {
+  const key = sequence[TABLE];
+  if (!decoded[key]) {
+    let block = 0;
+    decoded[key] = Int32Array.from(data.tables[key], (step) => (block += step));
+  }
+  return decoded[key].subarray(0, sequence[LENGTH]);
+}
+function toggled(index, field, length) { // a set at one moment: the last that is whole, and what changed since
+  const found = new Uint8Array(length);
+  for (let i = index - (index % data.every); i <= index; i++) {
+    const runs = moments[i][field];
+    for (let r = 0; r < runs.length; r += 2)
+      for (let n = runs[r]; n < runs[r] + runs[r + 1]; n++) found[n] ^= 1;
+  }
+  return found;
+}
+function unpack(index) {
+  const moment = moments[index];
+  const found = {
+    committed: toggled(index, ROWS, rowCount), idle: toggled(index, CACHED, data.most_blocks),
+    owners: new Map(), lists: moment[HELD].map(tableOf), rows: 0, shared: 0,
+  };
+  for (const row of found.committed) found.rows += row;
+  found.lists.forEach((table, index) => {
     for (const block of table) {
       const holders = found.owners.get(block);
       if (holders === undefined) found.owners.set(block, [index]);
-      else if (holders[holders.length - 1] !== index) holders.push(index);
+      else if (holders[holders.length - 1] !== index) { if (holders.length === 1) found.shared++; holders.push(index); }
     }
   });
   return found;

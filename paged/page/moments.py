@@ -8,19 +8,21 @@ for, has fewer events than that, there is a moment for each.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..recording import Recording
 from ..recording.figures import Figures, figures
-from ..recording.places import Places, runs_of
+from ..recording.kinds import Kind
+from ..recording.places import Places
 from ..recording.state import State, Tokens, split
 from .lengths import Lengths
+from .tables import Tables
+from .toggles import Toggles
 from .waste import waste
 
-_CHANGES = frozenset((1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 13))  # kinds of events after which a state looks otherwise
+_CHANGES = [int(kind) for kind in Kind if kind != Kind.HIT]  # the kinds after which a state looks otherwise
 
 
 @dataclasses.dataclass
@@ -34,14 +36,14 @@ class Bucket:
 
 @dataclasses.dataclass
 class Moment:
-    """One state, in the short form of the page; ``at`` is in nanoseconds."""
+    """One state, in the short form of the page; ``at`` is in nanoseconds, ``rows`` and ``idle`` are toggles."""
 
     at: int
     figures: Figures
     waste: dict[str, int]
-    rows: list[tuple[int, int]]
-    sequences: list[list[Any]]
-    cached: list[tuple[int, int]]
+    rows: list[int]
+    idle: list[int]
+    sequences: list[list[int]]
     asleep: bool
     bucket: Bucket
 
@@ -52,49 +54,56 @@ def choose(recording: Recording, most: int, start: int, stop: int) -> tuple[npt.
     And whether they are those of all changes.
     """
     columns = recording.columns()
-    inside = (columns["moment"] >= start) & (columns["moment"] <= stop) & np.isin(columns["kind"], list(_CHANGES))
+    inside = (columns["moment"] >= start) & (columns["moment"] <= stop) & np.isin(columns["kind"], _CHANGES)
     changes = np.unique(columns["moment"][inside])
     if len(changes) <= most:
         return np.unique(np.concatenate(([start], changes))), True
     return np.unique(np.linspace(start, stop, most).astype(np.int64)), False
 
 
-def moments_of(recording: Recording, wanted: npt.NDArray[np.int64]) -> list[Moment]:
-    """What is true at each of the ``wanted`` moments, in order."""
-    about, state, places, lengths = recording.about, State(), Places(recording.about), Lengths(recording)
-    found: list[Moment] = []
-    now = figures(about, state)
-    bucket = Bucket(0, now, now)
-    events = split(recording.rows, recording.ids)
-    following = next(events, None)
-    for at in wanted.tolist():
-        while following and following[0].moment <= at:
-            state.apply(*following)
-            now = figures(about, state)
-            bucket.events += 1
-            bucket.low = Figures(*map(min, bucket.low, now))
-            bucket.high = Figures(*map(max, bucket.high, now))
-            following = next(events, None)
-        found.append(_moment(at, now, state, places, lengths, bucket, about))
+class Moments:
+    """What is true at each of the ``wanted`` moments: ``found``, in order, and what they share."""
+
+    def __init__(self, recording: Recording, wanted: npt.NDArray[np.int64]) -> None:
+        self._about, self._state = recording.about, State()
+        self._places, self._lengths = Places(recording.about), Lengths(recording)
+        self.tables, self.rows, self.idle = Tables(), Toggles(), Toggles()
+        self.found: list[Moment] = []
+        self._follow(recording, wanted)
+
+    def _follow(self, recording: Recording, wanted: npt.NDArray[np.int64]) -> None:
+        state, about = self._state, self._about
+        now = figures(about, state)
         bucket = Bucket(0, now, now)
-    return found
+        events = split(recording.rows, recording.ids)
+        following = next(events, None)
+        for at in wanted.tolist():
+            while following and following[0].moment <= at:
+                state.apply(*following)
+                now = figures(about, state)
+                bucket.events += 1
+                bucket.low = Figures(*map(min, bucket.low, now))
+                bucket.high = Figures(*map(max, bucket.high, now))
+                following = next(events, None)
+            self.found.append(self._moment(at, now, bucket))
+            bucket = Bucket(0, now, now)
 
+    def _moment(self, at: int, now: Figures, bucket: Bucket) -> Moment:
+        state = self._state
+        sequences = [self._sequence(number, one, at) for number, one in state.sequences.items()]
+        idle = state.cached - state.counts.keys()
+        parts = waste(self._about, state, self._places, now)
+        rows = self.rows.add(state.rows)
+        return Moment(at, now, parts, rows, self.idle.add(idle), sequences, state.asleep, bucket)
 
-def _moment(
-    at: int, now: Figures, state: State, places: Places, lengths: Lengths, bucket: Bucket, about: dict[str, Any]
-) -> Moment:
-    sequences = [_sequence(number, one, lengths, at) for number, one in state.sequences.items()]
-    idle = [block for block in state.cached if block not in state.counts]
-    parts = waste(about, state, places, now)
-    return Moment(at, now, parts, runs_of(state.rows), sequences, runs_of(idle), state.asleep, bucket)
-
-
-def _sequence(number: int, one: Tokens, lengths: Lengths, at: int) -> list[Any]:
-    """[number, label, tokens, dropped blocks, [first, count, ...] of its table in the order of its tokens]."""
-    table: list[int] = []
-    for block in one.held:
-        if table and block == table[-2] + table[-1]:
-            table[-1] += 1
-        else:
-            table += (block, 1)
-    return [number, one.label, lengths.at(number, one, at), one.dropped, table]
+    def _sequence(self, number: int, one: Tokens, at: int) -> list[int]:
+        """[number, label, tokens, dropped blocks, which table, how many blocks of it]."""
+        held = one.held
+        return [
+            number,
+            one.label,
+            self._lengths.at(number, one, at),
+            one.dropped,
+            self.tables.put(number, held),
+            len(held),
+        ]

@@ -5,7 +5,7 @@ function show(index) {
   const began = performance.now();
   at = Math.max(0, Math.min(moments.length - 1, index));
   now = moments[at];
-  state = unpack(now);
+  state = unpack(at);
   pagewalk.index = at;
   if (Number($("slider").value) !== at) $("slider").value = at;
   $("clock").textContent = seconds(now[AT]);
@@ -28,10 +28,8 @@ function keepSelection() { // the same sequence and entry, while it lives
   selection.number = selection.sequence >= 0 ? now[HELD][selection.sequence][NUMBER] : selection.number;
 }
 function rangeNote() {
-  let rows = 0;
-  for (let i = 1; i < now[ROWS].length; i += 2) rows += now[ROWS][i];
   const cell = grid.rows > 1 ? `; a cell is ${grid.rows} chunks` : about.planes > 1 ? `; a ${grid.square ? "box" : "cell"} is one chunk in each of ${about.planes} planes` : grid.square ? "; a box is a chunk, a square a block" : "";
-  return `${count(rows)} of ${count(about.rows)} committed${now[ASLEEP] ? ", asleep: no physical memory" : ""}; the first ${count(rowCount)} below${cell}`;
+  return `${count(state.rows)} of ${count(about.rows)} committed${now[ASLEEP] ? ", asleep: no physical memory" : ""}; the first ${count(rowCount)} below${cell}`;
 }
 function legend(id, entries) {
   for (const [text, paint] of entries) {
@@ -84,7 +82,7 @@ function introduce() {
     term.textContent = name; box.append(term, value); $("figures").append(box);
   }
   data.figures.forEach((name, i) => { figure[name] = i; });
-  for (const m of moments) for (let i = 0; i < m[ROWS].length; i += 2) rowCount = Math.max(rowCount, m[ROWS][i] + m[ROWS][i + 1]);
+  rowCount = Math.max(1, data.most_rows);
   $("slider").max = moments.length - 1;
 }
 function restyle() { readColours(); curvesDrawn = stripDrawn = null; legends(); show(at); }

@@ -3,7 +3,7 @@
 pagewalk.entryAt = (index, entry) => {
   const line = lines.find((l) => l.index === index), box = $("table").getBoundingClientRect();
   const [x, y] = entryPlace(line, entry);
-  return { x: box.left + x + SIDE / 2 - 1, y: box.top + y + 6 };
+  return { x: box.left + x + cell.wide / 2, y: box.top + y + 1 + cell.tall / 2 };
 };
 pagewalk.chunkAt = (row) => {
   const box = $("chunks").getBoundingClientRect(), [x, y] = cellPlace(cellOf(row));
@@ -11,9 +11,9 @@ pagewalk.chunkAt = (row) => {
 };
 function entryUnder(event) {
   const box = $("table").getBoundingClientRect(), x = event.clientX - box.left - NAMES - 2, y = event.clientY - box.top;
-  const line = lines.find((l) => y >= l.y && y < l.y + l.tall * LINE);
+  const line = lines.find((l) => y >= l.y && y < l.y + l.high);
   if (!line || x < 0) return null;
-  const column = Math.floor(x / SIDE), entry = Math.floor((y - line.y) / LINE) * line.across + column;
+  const column = Math.floor(x / cell.side), entry = Math.floor((y - line.y) / cell.line) * line.across + column;
   const table = state.lists[line.index];
   if (column >= line.across || entry >= table.length) return null;
   return { sequence: line.index, block: table[entry], row: -1 };
@@ -22,9 +22,9 @@ function chunkUnder(event) {
   const box = $("chunks").getBoundingClientRect();
   const x = event.clientX - box.left - 2, y = event.clientY - box.top - 2;
   const column = Math.floor(x / (grid.wide + grid.gap)), line = Math.floor(y / (grid.tall + grid.gap));
-  const cell = line * grid.columns + column;
-  if (column < 0 || column >= grid.columns || cell < 0 || cell >= grid.cells) return null;
-  const row = cell * grid.rows, found = heldIn(row);
+  const at = line * grid.columns + column;
+  if (column < 0 || column >= grid.columns || at < 0 || at >= grid.cells) return null;
+  const row = at * grid.rows, found = heldIn(row);
   let block = found.held[0] ?? found.idle[0] ?? -1;
   if (grid.square) { // the very block
     const across = Math.floor((x - column * (grid.wide + grid.gap) - 2) / grid.square);
@@ -62,6 +62,6 @@ function moveChunk(event) { // arrows in the chunks
   if (!(event.key in steps)) return;
   event.preventDefault(); event.stopPropagation();
   const was = selection ? cellOf(selection.block >= 0 ? firstRow(selection.block) : selection.row) : -1;
-  const cell = Math.max(0, Math.min(grid.cells - 1, was + steps[event.key])), found = heldIn(cell * grid.rows);
-  select(found.held[0] ?? found.idle[0] ?? -1, -1, cell * grid.rows);
+  const row = grid.rows * Math.max(0, Math.min(grid.cells - 1, was + steps[event.key])), found = heldIn(row);
+  select(found.held[0] ?? found.idle[0] ?? -1, -1, row);
 }

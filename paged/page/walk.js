@@ -33,7 +33,7 @@ function sayBlock(list, chosen) {
   list.dataset.block = chosen.block; list.dataset.holders = holders.length;
   const names = holders.slice(0, 6).map((i) => who(now[HELD][i])).join(", ") + (holders.length > 6 ? ` and ${holders.length - 6} more` : "");
   const held = holders.length ? `held by ${names}${holders.length > 1 ? " (shared)" : ""}` :
-    state.idle.has(chosen.block) ? "kept by the prefix cache only" : "free";
+    state.idle[chosen.block] ? "kept by the prefix cache only" : "free";
   say(list, `<b>block ${count(chosen.block)}</b>, ${size(about.block_bytes)}: ${held}`, true);
 }
 function sayChunk(list, chosen) {
@@ -66,7 +66,7 @@ function drawThread(scroll) {
   const line = lines.find((l) => l.index === selection.sequence);
   const box = $("scroll"), from = line && pagewalk.entryAt(selection.sequence, state.lists[selection.sequence].indexOf(selection.block));
   if (!line) return;
-  if (scroll && (line.y < box.scrollTop || line.y + line.tall * LINE > box.scrollTop + box.clientHeight)) {
+  if (scroll && (line.y < box.scrollTop || line.y + line.high > box.scrollTop + box.clientHeight)) {
     box.scrollTop = line.y - 40;
     drawThread(false);
     return;
@@ -77,6 +77,6 @@ function drawThread(scroll) {
   const x0 = chunks.left + left + wide + window.scrollX, y0 = chunks.top + top + tall / 2 + window.scrollY, x1 = from.x + window.scrollX, y1 = from.y + window.scrollY;
   pen.strokeStyle = colours.mark; pen.globalAlpha = 0.55; pen.lineWidth = 1.2;
   pen.beginPath(); pen.moveTo(x0 + 2, y0);
-  pen.bezierCurveTo(x0 + (x1 - x0) * 0.5, y0, x0 + (x1 - x0) * 0.5, y1, x1 - SIDE / 2 - 1, y1);
+  pen.bezierCurveTo(x0 + (x1 - x0) * 0.5, y0, x0 + (x1 - x0) * 0.5, y1, x1 - cell.wide / 2 - 2, y1);
   pen.stroke(); pen.globalAlpha = 1;
 }

@@ -22,9 +22,10 @@ def waste(about: Mapping[str, Any], state: State, places: Places, now: Figures) 
     blocks = np.fromiter(held, np.int64, len(held))
     stride, chunk = places.block_stride, places.chunk
     first, last = blocks * stride // chunk, ((blocks + 1) * stride - 1) // chunk
-    span = int((last - first).max(initial=0)) + 1
-    rows = np.unique(np.concatenate([np.minimum(first + step, last) for step in range(span)]))
-    in_use = 0 if state.asleep else len(rows) * about["row_bytes"]
+    used = np.zeros(places.rows.count, np.bool_)
+    for step in range(int((last - first).max(initial=0)) + 1):
+        used[np.minimum(first + step, last)] = True
+    in_use = 0 if state.asleep else int(np.count_nonzero(used)) * about["row_bytes"]
     return {
         "tail": now.held - now.live,
         "row": max(0, in_use - len(held) * about["block_bytes"]),

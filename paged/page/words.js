@@ -11,7 +11,7 @@ const MEANING = {
   unused: "mapped rows in which nothing is held",
 };
 const AT = 0, FIGURES = 1, LOW = 2, HIGH = 3, PARTS = 4, ROWS = 5, CACHED = 6, ASLEEP = 7, EVENTS = 8, HELD = 9;
-const NUMBER = 0, LABEL = 1, TOKENS = 2, DROPPED = 3, TABLE = 4;
+const NUMBER = 0, LABEL = 1, TOKENS = 2, DROPPED = 3, TABLE = 4, LENGTH = 5;
 const MOST_LISTED = 400;
 const pagewalk = { ready: false, index: 0, selected: null, lastRender: 0 };
 window.pagewalk = pagewalk;

@@ -14,7 +14,8 @@ from vmm import format_size
 from ..atomic_file import write_atomically
 from ..recording import Recording
 from .call_strip import call_strip, latest_calls
-from .moments import Moment, choose, moments_of
+from .moments import Moment, Moments, choose
+from .toggles import EVERY
 
 MOST_MOMENTS = 1000
 MOST_BYTES = 8_000_000 - 200_000
@@ -53,7 +54,8 @@ def write_page(
 def page_data(recording: Recording, most: int, start: int, stop: int) -> dict[str, Any]:
     """All that the page shows, as plain data."""
     wanted, every = choose(recording, most, start, stop)
-    moments = moments_of(recording, wanted)
+    found = Moments(recording, wanted)
+    moments = found.found
     edges = wanted if len(wanted) > 1 else wanted.repeat(2)
     columns = recording.columns()
     inside = (columns["moment"] >= start) & (columns["moment"] <= stop)
@@ -65,6 +67,10 @@ def page_data(recording: Recording, most: int, start: int, stop: int) -> dict[st
         "figures": list(moments[0].figures._fields),
         "causes": list(moments[0].waste),
         "moments": [_short(moment) for moment in moments],
+        "tables": found.tables.differences(),
+        "every": EVERY,
+        "most_rows": found.rows.most,
+        "most_blocks": max([found.idle.most, *(max(one, default=0) + 1 for one in found.tables.found)]),
         "strip": call_strip(recording, edges),
         "calls": latest_calls(recording, start, stop),
     }
@@ -79,8 +85,8 @@ def _short(moment: Moment) -> list[Any]:
         list(bucket.low),
         list(bucket.high),
         list(moment.waste.values()),
-        [number for run in moment.rows for number in run],
-        [number for run in moment.cached for number in run],
+        moment.rows,
+        moment.idle,
         int(moment.asleep),
         bucket.events,
         moment.sequences,

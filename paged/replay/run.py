@@ -133,7 +133,8 @@ def run_policy(run: Run, name: str, progress: Progress | None = None, watcher: W
     """Serve the whole workload with one policy, on a device of its own; ``watcher`` looks on."""
     setup = run.setup
     calls = setup.open_driver()
-    with vmm.Device(0, driver=calls.api, recorder=watcher.calls if watcher else None) as device:
+    api = watcher.calls.wrap(calls.api) if watcher and watcher.calls else calls.api
+    with vmm.Device(0, driver=api) as device:
         calls.clear()
         meter = Meter(setup.budget, probe=_probe(device, calls) if run.measure else None)
         with contextlib.ExitStack() as stack:

@@ -65,6 +65,18 @@ def test_times_are_in_order_and_inside_the_call(recorder, driver):
     assert times[-1] + recorder.events()[-1].duration_ns <= after
 
 
+def test_time_is_summed_for_each_call_dropped_events_included():
+    recorder = Recorder(capacity=3)
+    driver = Driver(recorder.wrap(HostDriver(backing="none")), "host")
+    recorder.clear()
+    assert recorder.durations() == {}
+    one_life(driver)
+    kept = {event.call: event.duration_ns for event in recorder.events()}
+    assert recorder.durations().keys() == recorder.counts().keys()
+    assert len(kept) < len(recorder.durations())
+    assert kept.items() <= recorder.durations().items()
+
+
 def test_refused_calls_are_kept_with_their_status(recorder):
     api = recorder.wrap(HostDriver(backing="none"))
     api.cuInit(0)
