@@ -49,7 +49,7 @@ def test_a_command_of_the_readme_runs(command, folder):
 
 
 def test_the_python_of_the_readme_runs(folder):
-    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+    code = "".join(re.findall(r"^```python\n(.*?)^```", README, re.M | re.S))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True, timeout=60
     )
