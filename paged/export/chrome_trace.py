@@ -54,7 +54,7 @@ def _pool_records(recording: Recording) -> Iterator[Record]:
     for (event, ids), began in zip(split(recording.rows, recording.ids), starts, strict=True):
         state.apply(event, ids)
         start = max(0.0, began)
-        name, args = Kind(event.kind).name.lower(), _args(event, ids)
+        name, args = state.what, _args(event, ids)
         if event.kind in (Kind.START, Kind.END):
             yield _sequence(event, start)
         elif event.duration:

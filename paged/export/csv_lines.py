@@ -39,14 +39,13 @@ def _lines(recording: Recording) -> Iterator[list[Any]]:
             call = next(calls, None)
         state.apply(event, ids)
         now = figures(about, state)
-        yield [*_event(event, ids, about["row_bytes"]), *now]
+        yield [*_event(state.what, event, ids, about["row_bytes"]), *now]
     while call:
         yield [*_call(*call), *now]
         call = next(calls, None)
 
 
-def _event(event: Columns, ids: Ids, row_bytes: int) -> list[Any]:
-    name = Kind(event.kind).name.lower()
+def _event(name: str, event: Columns, ids: Ids, row_bytes: int) -> list[Any]:
     size = len(ids) * row_bytes if event.kind in _ROWS else ""
     sequence = event.sequence if event.sequence >= 0 else ""
     named = " ".join(map(str, ids))

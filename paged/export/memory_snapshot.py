@@ -125,4 +125,4 @@ def _frames(event: Columns, state: State) -> list[Entry]:
     who = "pool" if sequence is None else f"sequence {event.sequence}"
     if sequence is not None and sequence.label >= 0:
         who = f"request {sequence.label}"
-    return [{"filename": who, "line": 0, "name": Kind(event.kind).name.lower()}]
+    return [{"filename": who, "line": 0, "name": state.what}]

@@ -133,6 +133,8 @@ class PoolTaps:
     def _put(self, inner: _Method) -> _Method:
         def put(row: int, column: int, blocks: Any) -> None:
             inner(row, column, blocks)
+            if not len(blocks):
+                return
             tokens = int(self.pool.table.lengths[row])
             ids = blocks if isinstance(blocks, list) else [int(block) for block in blocks]
             self.note(Kind.PUT, self.numbers.get(row, -1), tokens, column, ids, self._take_start())

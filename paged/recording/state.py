@@ -28,7 +28,7 @@ class State:
     """``sequences`` by number, committed ``rows``, blocks that the prefix cache knows, and what retires, in bytes.
 
     ``counts`` has how many tables name a block. ``taken`` and ``given`` are the blocks that the latest event gave to
-    their first holder, a sequence or the cache, and took from their last.
+    their first holder, a sequence or the cache, and took from their last; ``what`` says in words what it was.
     """
 
     def __init__(self) -> None:
@@ -38,6 +38,7 @@ class State:
         self.cached: set[int] = set()
         self.counts: dict[int, int] = {}
         self.idle = 0  # blocks of the cache that no sequence holds
+        self.what = ""
         self.taken: list[int] = []
         self.given: list[int] = []
         self.retiring = 0
@@ -53,6 +54,7 @@ class State:
         """Let one event happen."""
         self.moment, self.live = event.moment, event.live
         self.taken, self.given = [], []
+        self.what = _WORDS[event.kind]
         _APPLY[event.kind](self, event, ids)
 
     def holders(self) -> dict[int, list[int]]:
@@ -98,6 +100,10 @@ class State:
             replaced = sequence.table[event.b : event.b + len(ids)]
             sequence.table[event.b : event.b + len(ids)] = ids
             self._hold(ids)
+            if replaced:
+                self.what = "copy on write"
+            elif ids and not self.taken:
+                self.what = "share"  # a fork, or a prefix that was known
             self._let_go(replaced)
 
     def _put_each(self, event: Columns, ids: Ids) -> None:
@@ -162,6 +168,24 @@ class State:
 
 
 _APPLY = {kind.value: getattr(State, f"_{kind.name.lower()}") for kind in Kind}
+
+
+_WORDS: dict[int, str] = {
+    Kind.START: "start",
+    Kind.PUT: "append",
+    Kind.PUT_EACH: "append each",
+    Kind.DROP: "drop",
+    Kind.END: "end",
+    Kind.COMMIT: "commit",
+    Kind.DECOMMIT: "give back",
+    Kind.COLLECT: "collect",
+    Kind.MOVE: "compact",
+    Kind.HIT: "prefix hit",
+    Kind.CACHE: "prefix store",
+    Kind.EVICT: "prefix evict",
+    Kind.SLEEP: "sleep",
+    Kind.WAKE: "wake",
+}
 
 
 def split(rows: Ids, ids: Ids) -> Iterator[tuple[Columns, Ids]]:

@@ -292,6 +292,27 @@ def test_csv_has_a_line_an_event_and_call_and_ends_with_what_the_pool_had(run, t
     assert int(last["cached_bytes"]) == len(pool["cached"] - set(pool["held"])) * recording.about["block_bytes"]
 
 
+def test_events_are_named_for_what_they_were(device):
+    layout = paged.KVLayout(SPEC, 256, chunk=2 << 20)
+    with paged.KVPool(device, layout, budget="16 MiB", prefix_cache=True) as pool, record(pool) as recorder:
+        ids = np.arange(1000)
+        first = pool.sequence(ids)
+        first.append(ids)
+        first.fork().append(np.arange(3))
+        pool.sequence(ids)
+        state, said = State(), []
+        for event, named in split(recorder.recording().rows, recorder.recording().ids):
+            state.apply(event, named)
+            said.append(state.what)
+    assert [what for what in said if not what.startswith("prefix")] == [
+        *("start", "commit", "append"),
+        *("start", "share", "copy on write"),
+        *("start", "share"),
+    ]
+    assert said.count("prefix hit") == 2
+    assert said.count("prefix store") == 1
+
+
 def test_counts_of_a_state_follow_its_tables(run):
     recording, pool = run
     state = State()
