@@ -11,8 +11,9 @@ from vmm import Recorder
 from .call_buckets import CallBuckets, Mark, Totals
 from .event_ring import EventRing
 from .geometry import geometry_of
-from .pool_taps import Note, PoolTaps
+from .pool_taps import PoolTaps
 from .recording import Recording
+from .taps import Note
 
 if TYPE_CHECKING:
     from ..pool import KVPool

@@ -11,15 +11,12 @@ from collections.abc import Callable
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
+from .cache_taps import tap_cache
 from .kinds import Kind
-from .taps import Taps
+from .taps import Method, Note, Taps
 
 if TYPE_CHECKING:
     from ..pool import KVPool
-
-Note = Callable[..., None]
-"""note(kind, sequence, a, b, ids, start): ``start`` is perf_counter_ns at the beginning, 0 for an event without one."""
-_Method = Callable[..., Any]
 
 
 class PoolTaps:
@@ -42,9 +39,7 @@ class PoolTaps:
             for name, wrapper in names.items():
                 self._taps.tap(target, name, wrapper)
         if pool.prefix:
-            for name, wrapper in self._cache_methods().items():
-                self._taps.tap(pool.prefix.cache, name, wrapper)
-            self._taps.tap(pool.prefix, "hit_array", self._hit)
+            tap_cache(self._taps, pool.prefix, note, clock)
 
     def close(self) -> None:
         """Take the wrappers off. Closing twice does nothing."""
@@ -54,7 +49,7 @@ class PoolTaps:
         """A number for a sequence that nobody had."""
         return next(self._next)
 
-    def _methods(self) -> dict[str, dict[str, Callable[[_Method], _Method]]]:
+    def _methods(self) -> dict[str, dict[str, Callable[[Method], Method]]]:
         return {
             "pool": {"allocate": self._allocate, "collect": self._collect},
             "table": {
@@ -67,15 +62,6 @@ class PoolTaps:
             },
             "memory": {"commit": self._rows(Kind.COMMIT), "decommit": self._rows(Kind.DECOMMIT)},
             "range": {"fall_asleep": self._slept(Kind.SLEEP), "resume": self._slept(Kind.WAKE)},
-        }
-
-    def _cache_methods(self) -> dict[str, Callable[[_Method], _Method]]:
-        return {
-            "store": self._store,
-            "evict": self._evict_returned,
-            "clear": self._evict_returned,
-            "evict_these": self._evict_given,
-            "forget": self._evict_given,
         }
 
     def _tell_what_is_there(self) -> None:
@@ -98,7 +84,7 @@ class PoolTaps:
 
     # -- block tables -------------------------------------------------------------------------------------------
 
-    def _allocate(self, inner: _Method) -> _Method:
+    def _allocate(self, inner: Method) -> Method:
         clock = self.clock
 
         def allocate(blocks: int) -> list[int]:
@@ -113,7 +99,7 @@ class PoolTaps:
         began, self._began = self._began, 0
         return began
 
-    def _open(self, inner: _Method) -> _Method:
+    def _open(self, inner: Method) -> Method:
         def open_row(epoch: int) -> int:
             row: int = inner(epoch)
             number = self.numbers[row] = next(self._next)
@@ -122,7 +108,7 @@ class PoolTaps:
 
         return open_row
 
-    def _end(self, inner: _Method) -> _Method:
+    def _end(self, inner: Method) -> Method:
         def close(row: int) -> None:
             tokens = int(self.pool.table.lengths[row])
             inner(row)
@@ -130,7 +116,7 @@ class PoolTaps:
 
         return close
 
-    def _put(self, inner: _Method) -> _Method:
+    def _put(self, inner: Method) -> Method:
         def put(row: int, column: int, blocks: Any) -> None:
             inner(row, column, blocks)
             if not len(blocks):
@@ -141,7 +127,7 @@ class PoolTaps:
 
         return put
 
-    def _put_each(self, inner: _Method) -> _Method:
+    def _put_each(self, inner: Method) -> Method:
         def put_each(rows: Any, columns: Any, blocks: Any) -> None:
             inner(rows, columns, blocks)
             if len(rows):
@@ -152,7 +138,7 @@ class PoolTaps:
 
         return put_each
 
-    def _drop(self, inner: _Method) -> _Method:
+    def _drop(self, inner: Method) -> Method:
         def drop(row: int, blocks: int) -> None:
             with self._untold("put"):
                 inner(row, blocks)
@@ -160,7 +146,7 @@ class PoolTaps:
 
         return drop
 
-    def _rename(self, inner: _Method) -> _Method:
+    def _rename(self, inner: Method) -> Method:
         def rename(sources: Any, targets: Any) -> None:
             with self._untold("put_each"):
                 inner(sources, targets)
@@ -173,10 +159,10 @@ class PoolTaps:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def _rows(self, kind: Kind) -> Callable[[_Method], _Method]:
+    def _rows(self, kind: Kind) -> Callable[[Method], Method]:
         clock, note, range_ = self.clock, self.note, self.pool.range
 
-        def wrapper(inner: _Method) -> _Method:
+        def wrapper(inner: Method) -> Method:
             def change(rows: Any, *rest: Any) -> None:
                 began = clock()
                 inner(rows, *rest)
@@ -187,7 +173,7 @@ class PoolTaps:
 
         return wrapper
 
-    def _collect(self, inner: _Method) -> _Method:
+    def _collect(self, inner: Method) -> Method:
         def collect(*, wait: bool = False) -> int:
             began = self.clock()
             given: int = inner(wait=wait)
@@ -197,8 +183,8 @@ class PoolTaps:
 
         return collect
 
-    def _slept(self, kind: Kind) -> Callable[[_Method], _Method]:
-        def wrapper(inner: _Method) -> _Method:
+    def _slept(self, kind: Kind) -> Callable[[Method], Method]:
+        def wrapper(inner: Method) -> Method:
             def change(*args: Any) -> None:
                 began = self.clock()
                 inner(*args)
@@ -207,41 +193,6 @@ class PoolTaps:
             return change
 
         return wrapper
-
-    # -- the prefix cache ---------------------------------------------------------------------------------------
-
-    def _hit(self, inner: _Method) -> _Method:
-        def hit(ids: Any, salt: int) -> Any:
-            began = self.clock()
-            found = inner(ids, salt)
-            self.note(Kind.HIT, -1, len(ids), 0, _listed(found[0]), began)
-            return found
-
-        return hit
-
-    def _store(self, inner: _Method) -> _Method:
-        def store(tokens: Any, keys: Any, salt: int, blocks: Any, known: int) -> None:
-            inner(tokens, keys, salt, blocks, known)
-            self.note(Kind.CACHE, ids=_listed(blocks[1:] if known else blocks))
-
-        return store
-
-    def _evict_returned(self, inner: _Method) -> _Method:
-        def evict(*args: Any) -> Any:
-            leaving = inner(*args)
-            if len(leaving):
-                self.note(Kind.EVICT, ids=_listed(leaving))
-            return leaving
-
-        return evict
-
-    def _evict_given(self, inner: _Method) -> _Method:
-        def evict(blocks: Any) -> None:
-            inner(blocks)
-            if len(blocks):
-                self.note(Kind.EVICT, ids=_listed(blocks))
-
-        return evict
 
 
 class _Untapped:
@@ -256,7 +207,3 @@ class _Untapped:
 
     def __exit__(self, *_exc: object) -> None:
         setattr(self._owner, self._name, self._wrapped)
-
-
-def _listed(blocks: Any) -> list[int]:
-    return blocks if isinstance(blocks, list) else [int(block) for block in blocks]

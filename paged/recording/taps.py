@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+Method = Callable[..., Any]
+
+Note = Callable[..., None]
+"""note(kind, sequence, a, b, ids, start): ``start`` is perf_counter_ns at the beginning, 0 for an event without one."""
+
 
 class Taps:
     """Methods of single objects that are wrapped, until ``close``. What is not tapped costs nothing."""
@@ -12,7 +17,7 @@ class Taps:
     def __init__(self) -> None:
         self._tapped: list[tuple[Any, str]] = []
 
-    def tap(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    def tap(self, owner: Any, name: str, wrapper: Callable[[Method], Method]) -> None:
         """Let ``owner.name`` be what ``wrapper`` makes of it. The class and its other objects stay as they are."""
         setattr(owner, name, wrapper(getattr(owner, name)))
         self._tapped.append((owner, name))
