@@ -5,6 +5,7 @@ block table -> attention. ContiguousKV is the other way: one span of addresses a
 """
 
 from . import attention as attention
+from . import picture as picture
 from .attention import span_attention as span_attention
 from .blocks.block_pool import BlockPool, Choice
 from .blocks.rows import Rows
@@ -54,6 +55,7 @@ __all__ = [
     "from_config",
     "locate",
     "model",
+    "picture",
     "read_trace",
     "replay",
     "slots_of",
