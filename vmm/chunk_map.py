@@ -87,6 +87,7 @@ class ChunkMap:
         done: list[Mapping] = []
         with contextlib.ExitStack() as undo:
             undo.callback(self._undo_commit, kept, fresh, memory, done)
+            self.supply.retire(-len(kept))  # they do not come back: who counts on that would be refused in the end
             self.retirement.poll()  # what came free meanwhile need not be created
             memory += self.supply.take(len(fresh))
             for window in self.windows:
@@ -98,7 +99,6 @@ class ChunkMap:
         for one in kept:
             del self.leaving[one.chunk]
             self.earlier[one.chunk] = (one.entry.fence, *one.entry.older)
-        self.supply.retire(-len(back))
 
     def decommit(self, leaving: Sequence[int], fence: Fence) -> None:
         """Take the memory of committed chunks, in ascending order, away: now if ``fence`` is open, else when it opens.
@@ -242,6 +242,7 @@ class ChunkMap:
             self.addresses.unmap(run)
         self.supply.give(memory)
         self._cover(fresh)
+        self.supply.retire(len(kept))
         self.retirement.put_back(kept)
 
     def _cover(self, chunks: Sequence[int]) -> None:

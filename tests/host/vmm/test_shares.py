@@ -442,3 +442,29 @@ def test_threads_that_take_from_each_other_neither_wait_for_ever_nor_exceed_thei
         one.share.close()
     assert supply.in_use == 0
     supply.close()
+
+
+def test_memory_that_is_taken_back_before_it_went_is_not_waited_for(supply, holding):
+    taker, giver = holding(supply, "taker"), holding(supply, "giver")
+    taker.add(1)
+    giver.add(6, giver.empty)
+    with supply.device.current():
+        supply.device.driver.fill_async(taker.range.base, 7, CHUNK, 0)
+    taker.range.decommit([0])
+    taker.range.commit([0, 1, 2])  # of deferred streams chunk 0 was on its way, and is the taker's again
+    assert taker.range.committed_chunks() == [0, 1, 2]
+    assert (supply.in_use, supply.retiring) == (8 * CHUNK, 0)
+
+
+def test_a_refusal_leaves_what_was_taken_back_on_its_way(supply, holding):
+    taker = holding(supply, "taker")
+    taker.add(1)
+    with supply.device.current():
+        supply.device.driver.fill_async(taker.range.base, 7, CHUNK, 0)
+    taker.range.decommit([0])
+    leaving = supply.retiring
+    with pytest.raises(vmm.OutOfMemoryError):
+        taker.range.commit(range(9))
+    assert supply.retiring in (0, leaving)
+    supply.device.synchronize()
+    assert (supply.in_use, supply.retiring) == (0, 0)
