@@ -10,24 +10,32 @@ from .parameters import count_parameters
 from .presets import PRESETS, published_names
 from .spec import KVSpec, ModelSpec, check_dtype
 
+_AS_VLLM_SAYS = {"fp8": "e4m3", "fp8_e4m3": "e4m3"}
+"""vLLM's names of a KV type that has another here."""
 _KINDS = ("full_attention", "sliding_attention")
+
+
+class UnknownModelError(ValueError):
+    """A name that is no preset and no file."""
 
 
 def model(name_or_path: str, kv_dtype: str = "auto") -> ModelSpec:
     """Return the model that a preset's name, its Hugging Face name, or a path to a ``config.json`` stands for.
 
-    ``kv_dtype`` is what K and V are kept in; "auto" is the model's own type. Raises ValueError, naming the known
-    models, for any other name.
+    ``kv_dtype`` is what K and V are kept in; "auto" is the model's own type. Raises UnknownModelError, naming the known
+    models, for any other name, and ValueError for a path at which there is no file.
     """
     name = published_names().get(name_or_path, name_or_path)
     if name in PRESETS:
         return spec_of(Config(PRESETS[name], name), name, kv_dtype)
     if Path(name_or_path).exists():
         return from_config(name_or_path, kv_dtype)
+    if name_or_path.endswith(".json") or name_or_path.startswith(("/", "./", "../", "~")):
+        raise ValueError(f"{name_or_path}: there is no such file; give a model's config.json, or {', '.join(PRESETS)}")
     near = difflib.get_close_matches(name_or_path.lower(), PRESETS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     known = ", ".join(PRESETS)
-    raise ValueError(f"unknown model {name_or_path!r}; {hint}known: {known}, or the path of a config.json")
+    raise UnknownModelError(f"unknown model {name_or_path!r}; {hint}known: {known}, or the path of a config.json")
 
 
 def from_config(path: str | Path, kv_dtype: str = "auto") -> ModelSpec:
@@ -40,7 +48,7 @@ def from_config(path: str | Path, kv_dtype: str = "auto") -> ModelSpec:
 def spec_of(config: Config, name: str, kv_dtype: str = "auto") -> ModelSpec:
     """The model of a configuration: its weights counted, its layers in uniform groups."""
     own = check_dtype(config.text("torch_dtype", "dtype"), f"{config.source}: torch_dtype")
-    cached = own if kv_dtype == "auto" else check_dtype(kv_dtype, "KV cache dtype")
+    cached = own if kv_dtype == "auto" else check_dtype(_AS_VLLM_SAYS.get(kv_dtype, kv_dtype), "KV cache dtype")
     parameters = count_parameters(config)
     return ModelSpec(
         name=name,

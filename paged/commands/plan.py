@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from ..atomic_file import check_writable, write_atomically
+from ..models import UnknownModelError
 from ..planner import make_plan, read_options, read_server_line
 from ..planner.chart import FORMATS, plot
 from ..planner.gpus import GPUS
@@ -31,7 +32,7 @@ _PIPE_WIDTH = 132
 _EPILOG = """\b
 Examples:
   python -m paged plan --model llama-3-8b --gpu A100-40GB -o plan.png
-  python -m paged plan --gpu H100-80GB -- vllm serve meta-llama/Llama-2-7b-hf --max-model-len 8192 --max-num-seqs 128
+  python -m paged plan --gpu H100-80GB -- vllm serve meta-llama/Llama-2-7b-hf --max-model-len 4096 --max-num-seqs 128
   python -m paged plan --trace azure_conv_2023.csv --kv-cache-dtype fp8 -- python -m vllm.entrypoints.openai.api_server
       --model path/to/config.json --gpu-memory-utilization 0.90
 """
@@ -80,7 +81,7 @@ class _Plan(click.Command):
 @_option("--chunk", "One physical allocation of a growing pool. [2 MiB]", metavar="SIZE")
 @_option("--order", "block: contiguous over all layers; layer: a plane a layer. [block]", metavar="NAME")
 @click.option("--json", "json_path", metavar="FILE", help="Write the plan as JSON; - is standard output.")
-@click.option("-o", "--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
+@click.option("-o", "--output", "--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
 def plan(line: tuple[str, ...], trace: str | None, json_path: str | None, plot_path: str | None, **given: Any) -> None:
     """Count a vLLM server's memory before it is started: what fits, and which limit binds.
 
@@ -96,7 +97,7 @@ def plan(line: tuple[str, ...], trace: str | None, json_path: str | None, plot_p
     elif json_path is not None:
         write_atomically(Path(json_path), lambda out: out.write(found.json_text().encode()))
     _print(_console(json_path), found, plot_path)
-    if not found.verdict.starts:
+    if not found.starts:
         raise click.exceptions.Exit(1)
 
 
@@ -116,7 +117,17 @@ def _make(line: tuple[str, ...], trace: str | None, given: dict[str, str | bool]
         for name, value in given.items()
         if pasted.options.get(name, value) != value
     ]
-    return make_plan(read_options(pasted.options | given), trace, (*pasted.notes, *changed), pasted.ignored)
+    options = read_options(pasted.options | given)
+    try:
+        return make_plan(options, trace, (*pasted.notes, *changed), pasted.ignored)
+    except UnknownModelError as error:
+        raise ValueError(f"{error}: plan --model path/to/config.json -- {_words(line)}") from None
+
+
+def _words(line: tuple[str, ...]) -> str:
+    """How a pasted line begins."""
+    words = " ".join(line).split()
+    return " ".join(words[:3]) + (" ..." if len(words) > 3 else "")
 
 
 def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | None) -> None:
@@ -143,11 +154,12 @@ def _print(console: Console, found: Plan, plot_path: str | None) -> None:
     console.print(memory_table(found))
     console.print(memory_legend())
     console.print()
-    console.print(sequence_table(found))
-    console.print()
-    console.print(layout_table(found))
-    console.print(layout_legend(found))
-    console.print()
+    if not found.holds_nothing:
+        console.print(sequence_table(found))
+        console.print()
+        console.print(layout_table(found))
+        console.print(layout_legend(found))
+        console.print()
     for text in conclusion(found):
         console.print(text)
     if plot_path is not None:

@@ -34,6 +34,9 @@ Less than the name says: the name counts in GB or before the driver's own share.
 driver versions.
 """
 
+NO_BFLOAT16 = ("T4-16GB", "V100-32GB")
+"""Those of a compute capability below 8.0."""
+
 _LARGE = 70 * _GIB
 _FRACTION = re.compile(r"(\d{1,6}\.\d{1,9})\s*([KMGT]iB)", re.ASCII | re.IGNORECASE)
 
@@ -48,6 +51,11 @@ class Gpu:
     @property
     def _is_large(self) -> bool:
         return self.memory >= _LARGE and not self.name.startswith("A100")
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether it computes in bfloat16; one that is known by its size only is taken to."""
+        return self.name not in NO_BFLOAT16
 
     @property
     def max_num_seqs(self) -> int:

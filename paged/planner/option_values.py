@@ -17,13 +17,25 @@ _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 1 << 10,
 _SCALES["T"] = 1 << 40
 _MOST = 1 << 50
 
+_EXAMPLES = {
+    "--max-model-len": "8192",
+    "--max-num-batched-tokens": "8192",
+    "--block-size": "16",
+    "--tensor-parallel-size": "2",
+    "--pipeline-parallel-size": "2",
+    "--kv-cache-memory-bytes": "20G",
+    "--num-gpu-blocks-override": "10000",
+}
+"""A value that the option usually has, for errors; 128 for others."""
+
 
 def whole_number(option: str, text: str) -> int:
     """A whole number of at least 1, as vLLM reads it: 8192, 8k (8,000), 8K (8,192), 25.6k (25,600)."""
     match = _INTEGER.fullmatch(text.strip())
     value = _scaled(match) if match else 0
     if not 1 <= value <= _MOST:
-        raise ValueError(f"{option} must be a whole number of at least 1, not {shown(text)}; for example {option} 128")
+        example = f"{option} {_EXAMPLES.get(option, '128')}"
+        raise ValueError(f"{option} must be a whole number of at least 1, not {shown(text)}; for example {example}")
     return value
 
 

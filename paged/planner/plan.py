@@ -15,6 +15,7 @@ from .memory import Setting, StageMemory, find_setting, stage_memories
 from .option_values import AUTO
 from .options import PlanOptions
 from .parts import Part, parts_of
+from .refusal import ALLOW_LONG, lacks_bfloat16, refusal, too_long
 from .sequences import Concurrency, concurrencies
 
 SCHEMA = 1
@@ -30,6 +31,7 @@ class Plan:
     """Everything that was found. ``memory`` is the stage whose GPU holds the fewest tokens; it bounds all of them.
 
     ``longest`` is the longest sequence, and ``longest_by`` what says so. ``parts`` add up to the GPU's memory.
+    ``verdict`` is about memory; ``refusal`` says why vLLM does not start whatever memory there is, "" if it does.
     """
 
     setting: Setting
@@ -43,8 +45,19 @@ class Plan:
     sequences: tuple[Concurrency, ...]
     layouts: tuple[LayoutCost, ...]
     verdict: Verdict
+    refusal: str
     notes: tuple[str, ...]
     ignored: tuple[str, ...] = ()
+
+    @property
+    def starts(self) -> bool:
+        """Whether the server starts with these options."""
+        return self.verdict.starts and not self.refusal
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether there is no room for a sequence, of no length and in no layout."""
+        return not (any(row.held for row in self.sequences) or any(row.held for row in self.layouts))
 
     def layout_of(self, row: LayoutCost) -> KVLayout:
         """The layout of a row of ``layouts``, for the first group of layers: what a KVPool takes."""
@@ -88,7 +101,7 @@ class Plan:
             },
             "sequences": [dataclasses.asdict(row) for row in self.sequences],
             "layouts": [dataclasses.asdict(row) | {"waste_share": row.waste_share} for row in self.layouts],
-            "verdict": dataclasses.asdict(self.verdict),
+            "verdict": dataclasses.asdict(self.verdict) | {"starts": self.starts, "refusal": self.refusal},
             "notes": list(self.notes),
             "ignored": list(self.ignored),
         }
@@ -125,6 +138,7 @@ def make_plan(
         rows,
         layout_costs(setting, tightest, lengths),
         verdict,
+        refusal(setting),
         (*notes, *_notes(setting, lengths)),
         ignored,
     )
@@ -147,14 +161,18 @@ def _ends(setting: Setting, longest: int, by: str) -> dict[str, int]:
 
 
 def _notes(setting: Setting, lengths: Lengths) -> list[str]:
-    notes, model, asked = [], setting.model, setting.asked_len
-    if asked > model.spec.max_positions:
-        beyond = f"max_model_len {asked:,} is more than the {model.spec.max_positions:,} positions of {model.spec.name}"
-        allowed = "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+    notes, model, beyond = [], setting.model, too_long(setting)
+    if beyond:
         notes.append(
-            f"{beyond}; {allowed} lets it start, with tokens the model was not made for"
+            f"{beyond}; {ALLOW_LONG} lets it start, with tokens the model was not made for"
             if setting.options.allow_long
-            else f"{beyond}: vLLM refuses to start ({allowed} overrides it); planned with {model.spec.max_positions:,}"
+            else f"{beyond}: vLLM refuses to start ({ALLOW_LONG} overrides it); planned with "
+            f"{model.spec.max_positions:,}"
+        )
+    if lacks_bfloat16(setting) and setting.options.dtype == "auto":
+        notes.append(
+            f"{setting.gpu.name} has no bfloat16: vLLM computes in float16, which is as wide; versions that refuse to "
+            "start need --dtype half"
         )
     if lengths.left_out:
         notes.append(f"requests that are longer than a sequence may be are left out: {lengths.left_out:,}")

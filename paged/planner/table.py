@@ -116,3 +116,5 @@ def conclusion(plan: Plan) -> Iterator[str]:
     verdict = plan.verdict
     what = "Concurrency is bound by" if verdict.starts else "It does not fit:"
     yield f"{what} {verdict.limit}: {verdict.why}." + (f" {verdict.remedy}." if verdict.remedy else "")
+    if plan.refusal:
+        yield f"vLLM refuses to start: {plan.refusal}."

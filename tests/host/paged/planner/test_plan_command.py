@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,8 +18,9 @@ from paged.commands.group import main
 PNG = b"\x89PNG\r\n\x1a\n"
 LINE = (
     "python -m vllm.entrypoints.openai.api_server --model meta-llama/Llama-2-7b-hf --gpu-memory-utilization 0.90 "
-    "--max-model-len 8192 --max-num-seqs 128 --kv-cache-dtype auto"
+    "--max-model-len 4096 --max-num-seqs 128 --kv-cache-dtype auto"
 )
+TOO_LONG = LINE.replace("4096", "8192")
 
 
 def run(*args: object) -> Result:
@@ -33,8 +36,8 @@ def planned(*args: object) -> dict[str, object]:
 
 
 def test_the_pasted_line_is_planned_and_the_positions_are_noted() -> None:
-    found = run("--", *LINE.split(), "--port", "8000", "--trust-remote-code")
-    assert found.exit_code == 0, found.output
+    found = run("--", *TOO_LONG.split(), "--port", "8000", "--trust-remote-code")
+    assert found.exit_code == 1, found.output
     text = " ".join(found.stdout.split())
     for words in (
         "llama-2-7b: 6,738,415,616 weights, float16; KV 524,288 bytes a token",
@@ -62,7 +65,7 @@ def test_the_pasted_line_is_planned_and_the_positions_are_noted() -> None:
     assert found.stderr == ""
 
 
-@pytest.mark.parametrize("form", [LINE.split(), [LINE], LINE.replace(" 8192", "=8192").replace("_", "-").split()])
+@pytest.mark.parametrize("form", [LINE.split(), [LINE], LINE.replace(" 4096", "=4096").replace("_", "-").split()])
 def test_words_one_quoted_word_and_equals_signs_give_the_same_plan(form: list[str]) -> None:
     options = LINE.split(" ", 5)[5].split()
     words = [word.replace("api-server", "api_server") for word in form]
@@ -125,6 +128,79 @@ def test_a_gpu_on_which_nothing_fits_is_planned_and_fails(tmp_path: Path) -> Non
     assert picture.read_bytes().startswith(PNG)
 
 
+def test_what_vllm_refuses_is_the_last_line_and_the_status() -> None:
+    found = run("--", *TOO_LONG.split())
+    last = " ".join(found.stdout.split()).rpartition(". ")[2]
+    assert last == (
+        "vLLM refuses to start: max_model_len 8,192 is more than the 4,096 positions of llama-2-7b; "
+        "--max-model-len 4096 would start, and so would VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
+    )
+    assert found.exit_code == 1
+    verdict = json.loads(run("--json", "-", "--", *TOO_LONG.split()).stdout)["verdict"]
+    assert (verdict["starts"], verdict["limit"]) == (False, "KV pool")
+    assert verdict["refusal"].startswith("max_model_len 8,192")
+    assert run("--", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1", *TOO_LONG.split()).exit_code == 0
+    assert run("--max-model-len", "4096", "--", *TOO_LONG.split()).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "status", "said"),
+    [
+        ("V100-32GB", "auto", 0, "note: V100-32GB has no bfloat16: vLLM computes in float16, which is as wide"),
+        ("V100-32GB", "half", 0, ""),
+        ("V100-32GB", "bfloat16", 1, "--dtype bfloat16, and V100-32GB has no bfloat16; --dtype half would start."),
+        ("A10G-24GB", "bfloat16", 0, ""),
+    ],
+)
+def test_a_gpu_without_bfloat16_is_told(gpu: str, dtype: str, status: int, said: str) -> None:
+    found = run("llama-3-8b", "--gpu", gpu, "--dtype", dtype)
+    assert found.exit_code == status, found.output
+    text = " ".join(found.stdout.split())
+    assert (said in text) and (bool(said) == ("has no bfloat16" in text))
+
+
+def test_where_nothing_fits_there_are_no_rows_of_zeros() -> None:
+    lines = run("llama-3-8b", "--gpu", "T4-16GB").stdout.splitlines()
+    assert any(line.startswith("KV pool ") for line in lines)
+    assert not any(line.startswith(("sequences ", "layout ", "chosen ", "The chosen layout", "p50")) for line in lines)
+    assert " ".join(lines).rstrip().endswith("--tensor-parallel-size 2 would start.")
+
+
+def test_a_picture_has_the_panels_that_have_something_and_no_bar_ends_at_its_edge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, *_args, **_named: drawn.append(self))
+    run("llama-3-8b", "--gpu", "T4-16GB", "-o", tmp_path / "tiny.png")
+    run("llama-3-8b", "--plot", tmp_path / "fits.png")
+    run("llama-3-8b", "--max-num-seqs", "64", "--output", tmp_path / "few.png")
+    assert [len(figure.axes) for figure in drawn] == [1, 4, 4]
+    assert "it does not fit: the weights alone take 14.96 GiB" in drawn[0].get_suptitle()
+    for axes in (axes for figure in drawn for axes in figure.axes):
+        ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
+        assert max(ends) * 1.02 < axes.get_xlim()[1]
+
+
+def test_calls_are_drawn_as_many_as_the_table_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paged.planner import make_plan, read_options
+    from paged.planner.chart import plot
+
+    drawn: list[Any] = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, *_args, **_named: drawn.append(self))
+    found = make_plan(read_options({"model": "llama-3-8b"}))
+    none = dataclasses.replace(found.layouts[0], calls={})
+    plot(dataclasses.replace(found, layouts=(none, *found.layouts[1:])), tmp_path / "plan.png")
+    lengths = [bar.get_width() for bar in drawn[0].axes[3].patches]
+    assert lengths == [0, *(sum(row.calls.values()) for row in found.layouts[1:])]
+
+
+def test_an_unknown_model_of_a_pasted_line_shows_the_line_to_write() -> None:
+    pasted = ("vllm", "serve", "mistralai/Mistral-Nemo-Base-2407", "--port", "1")
+    wanted = "plan --model path/to/config.json -- vllm serve mistralai/Mistral-Nemo-Base-2407 ..."
+    refused(run("--", *pasted), "unknown model 'mistralai/Mistral-Nemo-Base-2407'", wanted)
+    refused(run("--", " ".join(pasted)), wanted)
+
+
 def test_lengths_of_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "lengths.csv"
     trace.write_text("num_prefill_tokens,num_decode_tokens\n100,20\n")
@@ -152,6 +228,11 @@ def refused(found: Result, *words: str) -> None:
     ("args", "words"),
     [
         (["--model", "gpt-9"], ["unknown model 'gpt-9'", "llama-3-8b"]),
+        (["--model", "/no/config.json"], ["/no/config.json: there is no such file; give a model's config.json"]),
+        (["--model", "config.json"], ["config.json: there is no such file"]),
+        (["--model", "./model"], ["./model: there is no such file"]),
+        (["--tensor-parallel-size", "two"], ["not 'two'; for example --tensor-parallel-size 2\n"]),
+        (["--max-model-len", "long"], ["not 'long'; for example --max-model-len 8192\n"]),
         (["--gpu", "H1000"], ["GPU 'H1000' is not known", "H100-80GB"]),
         (["--gpu", "A100"], ["A100-40GB or A100-80GB"]),
         (["--gpu", "80 GB"], ["GPU memory '80 GB' is not a size"]),
