@@ -58,7 +58,7 @@ class KVPool:
     ``prefix_cache`` the whole blocks of sequences whose token ids are known stay when they end, for prompts that begin
     alike, until their memory is needed; "lru", "row" or "blend" says in which order they go then (True is "lru": those
     that were used longest ago; "row": those whose row comes free soonest; "blend" weighs both). ``cache_events`` is
-    called with what is stored, hit and evicted, in the form that routers read (``paged.cache_events``).
+    called with what is stored, hit and evicted, in the form that routers read (``paged.prefix.cache_events``).
 
     Raises ValueError for a budget that holds no block, OutOfMemoryError when addresses (or, with ``prealloc``, memory)
     are not to be had.
@@ -79,10 +79,12 @@ class KVPool:
         supply: Supply | None = None,
         name: str | None = None,
     ) -> None:
+        if not isinstance(layout, KVLayout):
+            raise ValueError(f"layout must be a KVLayout, such as KVLayout(spec, 16), not {type(layout).__name__}")
         if layout.chunk % device.granularity:
             unit = format_size(device.granularity)
             raise AlignmentError(f"the layout's chunk of {layout.chunk} bytes is no multiple of the granularity {unit}")
-        total, max_rows = capacity(layout, blocks, budget, prealloc=prealloc)
+        total, max_rows = capacity(layout, blocks, budget, supply, prealloc=prealloc)
         if reserve_rows < 0:
             raise ValueError(f"reserve_rows must be 0 or more, not {reserve_rows}")
         if supply is not None and supply.chunk_size != layout.chunk:
@@ -111,8 +113,10 @@ class KVPool:
             supply.register(self)
 
     def __repr__(self) -> str:
-        blocks = f"{self.block_pool.used} of {self.blocks_total} blocks of {self.layout.block_size} tokens used"
-        return f"KVPool({blocks}, {format_size(self.committed)} committed of {format_size(self.reserved)} reserved)"
+        held, idle = self.block_pool.used - self.blocks_idle, self.blocks_idle
+        blocks = f"{held} of {self.blocks_total} blocks of {self.layout.block_size} tokens used"
+        memory = f"{format_size(self.committed)} committed of {format_size(self.reserved)} reserved"
+        return f"KVPool({blocks}{f', {idle} cached' if idle else ''}, {memory})"
 
     def __enter__(self) -> KVPool:
         return self
@@ -146,8 +150,11 @@ class KVPool:
 
     @property
     def blocks_total(self) -> int:
-        """Blocks that can have memory at a time."""
-        return self.block_pool.rows.ending_by(self.block_pool.max_rows)
+        """Blocks that can have memory at a time, by the budget of the pool and of the supply that it was given."""
+        rows, supply = self.block_pool.max_rows, self._shared_supply
+        if supply is not None and supply.budget is not None:
+            rows = min(rows, supply.budget // self.layout.row_bytes)
+        return self.block_pool.rows.ending_by(rows)
 
     @property
     def blocks_free(self) -> int:
@@ -216,7 +223,9 @@ class KVPool:
         """Hold the blocks of a prompt's known prefix."""
         ids = as_ids(prompt)
         if ids is None or self.prefix is None:
-            what = "takes token ids" if ids is None else "has no prefix cache; make it with prefix_cache=True"
+            what = "has no prefix cache; make it with prefix_cache=True"
+            if ids is None:
+                what = f"takes token ids, a list or an int32 array, not {prompt!r}"
             raise ValueError(f"a prompt was given and {self.range.name!r} {what}")
         self.forget_lost()
         blocks, known, idle = self.prefix.hit_array(ids, salt)
@@ -334,13 +343,14 @@ class KVPool:
     def set_budget(self, budget: Size, *, after: After = None) -> bool:
         """Bound the committed bytes anew; whether what is committed is within the bound now.
 
+        There are never more blocks than have addresses: a pool that is to grow far is made with ``blocks=``.
         Rows without a block go first, then idle blocks of the prefix cache. Where that is not enough the bound is
         pending: nothing more is allocated, rows go back as soon as they come empty, and so it completes by itself.
         Raises ValueError for a budget that holds no block, and for a pool made with ``prealloc``.
         """
         if self.prealloc:
             raise ValueError(f"{self.range.name!r} has all of its memory from the start; make a new pool")
-        _total, rows = capacity(self.layout, None, budget, prealloc=False)
+        _total, rows = capacity(self.layout, None, budget, None, prealloc=False)
         with Finishing() as rest, contextlib.ExitStack() as undo:
             undo.callback(self.block_pool.limit, self.block_pool.max_rows)
             self.block_pool.limit(self.block_pool.rows.count if rows is None else rows)

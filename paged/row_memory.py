@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from vmm import After, GrowableRange, Size, format_size, parse_size
+from vmm import After, GrowableRange, Size, Supply, format_size, parse_size
 from vmm.finishing import Finishing
 from vmm.last_work import LastWork
 
@@ -46,17 +46,22 @@ class RowMemory:
         self._work.note((row for block in blocks for row in self.rows.of(block)), after)
 
 
-def capacity(layout: KVLayout, blocks: int | None, budget: Size | None, *, prealloc: bool) -> tuple[int, int | None]:
-    """How many blocks get addresses, and how many rows may be committed (None: all).
+def capacity(
+    layout: KVLayout, blocks: int | None, budget: Size | None, supply: Supply | None, *, prealloc: bool
+) -> tuple[int, int | None]:
+    """How many blocks get addresses, and how many rows may be committed (None: all, as far as the supply has any).
 
-    Raises ValueError where neither is given, or the budget holds no block.
+    Without blocks and budget, that of ``supply`` says how many addresses. Raises ValueError where there is no bound, or
+    it holds no block.
     """
     if blocks is not None and blocks < 1:
         raise ValueError(f"blocks must be at least 1, not {blocks}")
     if budget is None:
-        if blocks is None:
-            raise ValueError("a pool needs blocks=, budget= or both")
-        return blocks, None
+        if blocks is not None:
+            return blocks, None
+        if supply is None or supply.budget is None:
+            raise ValueError("a pool needs blocks=, budget= or both, or a supply= with a budget")
+        return capacity(layout, None, supply.budget, None, prealloc=prealloc)[0], None
     limit = parse_size(budget, name="budget")
     held = layout.blocks_in(limit)
     if not held:

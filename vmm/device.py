@@ -201,7 +201,10 @@ class Device:
 
     @uninterrupted
     def close(self) -> None:
-        """Wait for all work and release the primary context. Closing twice does nothing."""
+        """Wait for all work and release the primary context. Closing twice does nothing.
+
+        Close what lies on it first: nothing more is committed in a range that is still open, and it can be closed.
+        """
         if self._finalizer.alive:
             try:
                 self.synchronize()

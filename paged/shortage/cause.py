@@ -41,7 +41,11 @@ def explained(pool: KVPool, asked: int) -> Iterator[None]:
     try:
         yield
     except OutOfMemoryError as error:
-        error.report = shortage_of(pool, asked)
+        report = error.report = shortage_of(pool, asked)
+        if report is not None and report.cause == "device":
+            error.add(report.advice())  # the refused call and its chunk are told already
+        elif report is not None:
+            error.args = (f"{report.lines()[0]}; {report.advice()}",)
         raise
 
 

@@ -101,6 +101,10 @@ class Shortage:
             _advice(self.remedies),
         ]
 
+    def advice(self) -> str:
+        """What helps and costs the least."""
+        return _advice(self.remedies[:1])
+
     def __str__(self) -> str:
         return "\n".join(self.lines())
 

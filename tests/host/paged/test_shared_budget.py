@@ -251,7 +251,7 @@ def test_two_threads_that_serve_a_pool_each_take_from_each_other(rules, make_lay
     for thread in threads:
         thread.join(60)
     assert errors == []
-    assert min(served_by) > 100
+    assert min(served_by) > 50  # how often both want the same memory at once is up to the threads
     for pool in pools:
         pool.check()
         pool.close()

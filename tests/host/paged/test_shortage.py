@@ -237,3 +237,32 @@ def test_a_step_of_a_batch_is_explained_too(device):
         with pytest.raises(vmm.OutOfMemoryError) as refused:
             batch.append()
         assert (refused.value.report.asked, refused.value.report.cause) == (2, "budget")
+
+
+@pytest.fixture
+def share(device):
+    with vmm.ChunkSupply(device, ROW, budget=20 * ROW) as supply, supply.share("llama", ceiling=2 * ROW) as made:
+        yield made
+
+
+def test_the_error_itself_says_what_binds_and_what_helps(device, share):
+    with pool_of(device, budget=16 * ROW, supply=share) as pool:
+        sequence_of(pool, 8)
+        with pytest.raises(
+            vmm.OutOfMemoryError, match="0 can be had: ceiling; share 'llama' has 4 MiB of its"
+        ) as error:
+            pool.allocate(2)
+        assert "raise the ceiling of 'llama' to 6 MiB" in str(error.value)
+        assert "raise the budget" not in str(error.value)
+
+
+def test_a_pool_on_a_share_needs_no_bound_of_its_own(device, share):
+    with pool_of(device, budget=None, supply=share) as pool:
+        assert (pool.blocks_total, pool.blocks_free) == (8, 8)
+        assert pool.block_pool.rows.blocks == 16
+        assert len(pool.allocate(8)) == 8
+    with pool_of(device, budget=None, blocks=2000, supply=share) as pool:
+        assert pool.blocks_total == 8
+    unbounded = vmm.ChunkSupply(device, ROW)
+    with unbounded, pytest.raises(ValueError, match="needs blocks=, budget= or both, or a supply= with a budget"):
+        paged.KVPool(device, pool.layout, supply=unbounded)
