@@ -13,7 +13,7 @@ from vmm import format_size
 
 from ..spec import ELEMENT_BYTES
 from .account import USUAL_UTILIZATION
-from .remedy import NO_CASE, Patient, Remedy
+from .remedy import Patient, Remedy, not_known
 from .serving_case import ServingCase
 
 MOST_UTILIZATION = 0.95
@@ -45,7 +45,7 @@ def raise_utilization(patient: Patient) -> Remedy | None:
         f"--gpu-memory-utilization {MOST_UTILIZATION:g}",
         why,
         _with_utilization(patient, MOST_UTILIZATION),
-        NO_CASE,
+        not_known(patient, memory=True),
         enough=short is None or more > short,
     )
 
@@ -61,7 +61,9 @@ def lower_utilization(patient: Patient) -> Remedy | None:
         return None
     lacking = f"{format_size(short)} were lacking" if short else "the log does not say how much was lacking"
     why = f"{lacking}; this leaves {format_size(steps / 100 * total)} a GPU more outside the KV cache"
-    return Remedy(f"--gpu-memory-utilization {wanted:g}", why, _with_utilization(patient, wanted), NO_CASE)
+    return Remedy(
+        f"--gpu-memory-utilization {wanted:g}", why, _with_utilization(patient, wanted), not_known(patient, memory=True)
+    )
 
 
 def make_room(patient: Patient) -> Remedy | None:
@@ -75,7 +77,9 @@ def make_room(patient: Patient) -> Remedy | None:
     why = f"others leave {format_size(mine)} of {format_size(total)}; better: end what holds the rest"
     if wanted <= 0:
         return None
-    return Remedy(f"--gpu-memory-utilization {wanted:g}", why, _with_utilization(patient, wanted), NO_CASE)
+    return Remedy(
+        f"--gpu-memory-utilization {wanted:g}", why, _with_utilization(patient, wanted), not_known(patient, memory=True)
+    )
 
 
 def eight_bit_weights(patient: Patient) -> Remedy | None:
@@ -89,7 +93,12 @@ def eight_bit_weights(patient: Patient) -> Remedy | None:
         half = case.weight_bytes // 2
         left = (patient.account.requested - beside) * case.gpus - half
         changed = case.changed(weight_bytes=half, kv_bytes=max(0, left))
-    return Remedy("--quantization fp8", "weights in 8 bits take half; answers may differ a little", changed, NO_CASE)
+    return Remedy(
+        "--quantization fp8",
+        "weights in 8 bits take half; answers may differ a little",
+        changed,
+        not_known(patient, memory=True),
+    )
 
 
 def shorter(patient: Patient) -> Remedy | None:
@@ -110,7 +119,10 @@ def shorter(patient: Patient) -> Remedy | None:
         case = case.changed(kv_bytes=failure.available * case.gpus)
     changed = case.changed(max_model_len=min(fits, case.max_model_len)) if case else None
     return Remedy(
-        f"--max-model-len {fits}", "one sequence of that length fits (estimate: in proportion)", changed, NO_CASE
+        f"--max-model-len {fits}",
+        "one sequence of that length fits (estimate: in proportion)",
+        changed,
+        not_known(patient),
     )
 
 
@@ -123,7 +135,7 @@ def smaller_steps(patient: Patient) -> Remedy | None:
     case = patient.case
     if case is None:
         text = "activations grow with the tokens of a step"
-        return Remedy("--max-num-batched-tokens, half of what it is", text, None, NO_CASE)
+        return Remedy("--max-num-batched-tokens, half of what it is", text, None, not_known(patient))
     half = max(case.max_num_batched_tokens // 2, 1)
     seqs = min(case.max_num_seqs, half)
     saved, short = patient.account.parts.get("activations", 0) // 2, patient.finding.short
@@ -156,7 +168,7 @@ def fewer_sequences(patient: Patient) -> Remedy | None:
         return None
     half = failure.needed // 2
     changed = patient.case.changed(max_num_seqs=min(half, patient.case.max_num_seqs)) if patient.case else None
-    return Remedy(f"--max-num-seqs {half}", "half the sequences, half the logits", changed, NO_CASE)
+    return Remedy(f"--max-num-seqs {half}", "half the sequences, half the logits", changed, not_known(patient))
 
 
 def one_piece(_patient: Patient) -> Remedy | None:

@@ -10,8 +10,6 @@ from .server_model import ServerModel
 from .server_run import ServerRun
 from .serving_case import ServingCase
 
-NO_CASE = "the model, or the memory of the GPU, is not known: give --model or --gpu-memory"
-
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
@@ -37,3 +35,14 @@ class Patient:
     model: ServerModel
     case: ServingCase | None
     finding: Finding
+
+
+def not_known(patient: Patient, *, memory: bool = False) -> str:
+    """What a replay lacks and which options give it; empty if nothing. ``memory``: it needs the GPU's size too."""
+    lacking = [("the model", "--model")] if patient.case is None else []
+    if memory and patient.account.requested is None:
+        lacking.append(("the memory of the GPU", "--gpu-memory"))
+    if not lacking:
+        return ""
+    names, options = (" and ".join(words) for words in zip(*lacking, strict=True))
+    return f"{names} {'is' if len(lacking) == 1 else 'are'} not known: give {options}"

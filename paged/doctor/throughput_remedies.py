@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..serving.roofline import STEP_OVERHEAD_S
-from .remedy import NO_CASE, Patient, Remedy
+from .remedy import Patient, Remedy, not_known
 
 LONGEST_SHARE = 0.05
 """Of the requests, those that are sent elsewhere."""
@@ -17,7 +17,7 @@ def eight_bit_kv(patient: Patient) -> Remedy | None:
         "K and V in 8 bits: twice the tokens in the same bytes, half the bytes read a step; answers may differ a little"
     )
     case = patient.case.changed(kv_dtype="e4m3") if patient.case else None
-    return Remedy("--kv-cache-dtype fp8", why, case, NO_CASE)
+    return Remedy("--kv-cache-dtype fp8", why, case, not_known(patient))
 
 
 def second_gpu(patient: Patient) -> Remedy | None:
@@ -30,7 +30,7 @@ def second_gpu(patient: Patient) -> Remedy | None:
         beside = sum(account.parts.get(name, 0) for name in ("activations", "non_torch"))
         left = (account.requested - beside) * gpus - case.weight_bytes
         changed = case.changed(kv_bytes=max(0, left), gpus=gpus, flops=case.flops * 2, bandwidth=case.bandwidth * 2)
-    return Remedy(f"--tensor-parallel-size {gpus}", why, changed, NO_CASE)
+    return Remedy(f"--tensor-parallel-size {gpus}", why, changed, not_known(patient, memory=True))
 
 
 def less_overhead(patient: Patient) -> Remedy | None:
@@ -42,7 +42,7 @@ def less_overhead(patient: Patient) -> Remedy | None:
     case = patient.case
     changed = case.changed(step_overhead=min(case.step_overhead, STEP_OVERHEAD_S)) if case else None
     why = f"{what}; replayed at its best, with {STEP_OVERHEAD_S * 1e3:g} ms left of the overhead (assumption)"
-    return Remedy(options, why, changed, NO_CASE)
+    return Remedy(options, why, changed, not_known(patient))
 
 
 def longer_batch(patient: Patient) -> Remedy | None:
@@ -62,5 +62,5 @@ def long_ones_apart(patient: Patient) -> Remedy | None:
         f"send the longest {LONGEST_SHARE:.0%} of the requests to a server of their own",
         "what is left is replayed here without them",
         changed,
-        NO_CASE,
+        not_known(patient),
     )

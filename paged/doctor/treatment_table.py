@@ -8,11 +8,9 @@ from rich.table import Table
 
 from vmm import format_size
 
+from .conclusion import conclusion
 from .rehearsal import Rehearsed
 from .report import Report
-
-_MORE = 1.02
-"""So many times the tokens a second count as more."""
 
 _ROWS: tuple[tuple[str, Callable[[Rehearsed], str]], ...] = (
     ("KV cache, all GPUs", lambda found: format_size(found.kv_bytes) if found.kv_bytes > 0 else "none"),
@@ -72,32 +70,5 @@ def replay_notes(report: Report) -> Iterator[str]:
     if report.case is not None and report.case.assumed:
         yield f"Assumed, as the log does not say: {', '.join(report.case.assumed)}."
     yield "All of it is an estimate: the roofline's time for each step; compare the columns, not a column with the log."
-    if conclusion := _conclusion(report, report.before):
-        yield conclusion
-
-
-def _conclusion(report: Report, before: Rehearsed) -> str:
-    """The cheapest remedy that mends it, as far as a replay tells."""
-    done = [(n, t.after) for n, t in enumerate(report.treatments, 1) if t.after is not None and not t.after.why_not]
-    if not done:
-        return ""
-    if before.why_not:
-        number, after = done[0]
-        return (
-            f"Remedy {number} is the cheapest with which it starts: it then serves {after.tokens_per_s:,.0f} tokens/s."
-        )
-    failed = bool(report.run.failures)
-    number, after = next((found for found in done if failed or _better(before, found[1])), (0, before))
-    if not number:
-        return "On these lengths no remedy serves more; a larger load, or the log's own lengths, may tell more."
-    ratio = after.tokens_per_s / before.tokens_per_s if before.tokens_per_s else 0.0
-    return (
-        f"Remedy {number} is the cheapest that mends it: it serves {ratio:.2f} times the tokens per second, and "
-        f"preemptions go from {before.preemptions:,} to {after.preemptions:,}."
-    )
-
-
-def _better(before: Rehearsed, after: Rehearsed) -> bool:
-    """Whether a remedy serves more, or as much with fewer preemptions."""
-    faster = after.tokens_per_s > _MORE * before.tokens_per_s
-    return faster or (after.preemptions < before.preemptions and after.tokens_per_s >= before.tokens_per_s)
+    if concluded := conclusion(report, report.before):
+        yield concluded

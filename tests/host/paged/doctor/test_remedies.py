@@ -227,7 +227,12 @@ def test_without_lengths_or_a_model_remedies_are_told_and_not_replayed(logs: Any
     assert known.treatments[1].why_not(known.before) == "give --lengths with the lengths of requests to replay it"
     unknown = diagnose(logs.read(waits), Settings())
     assert unknown.case is None
-    assert unknown.treatments[0].why_not(unknown.before).startswith("the model, or the memory of the GPU, is not known")
+    assert [found.why_not(unknown.before) for found in unknown.treatments] == [
+        "the model is not known: give --model",
+        "the model and the memory of the GPU are not known: give --model and --gpu-memory",
+    ]
+    sized = diagnose(logs.read(waits), Settings(gpu_memory="24 GiB"))
+    assert {found.why_not(sized.before) for found in sized.treatments} == {"the model is not known: give --model"}
 
 
 def test_options_that_the_log_does_not_have_are_the_servers_defaults_and_named(logs: Any) -> None:
