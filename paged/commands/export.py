@@ -25,7 +25,7 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("recording", type=click.Path())
 @click.option("--to", "form", required=True, type=click.Choice(list(FORMATS)), help="Which form.")
-@click.option("-o", "output", metavar="FILE", type=click.Path(), help="Where to; a name ending in .gz is compressed.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Where to; a name ending in .gz is compressed.")
 @click.option("--serve", "port", type=click.IntRange(0, 65535), help="Answer scrapes on localhost instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object about what was written.")
 def export(recording: str, form: str, output: str | None, port: int | None, as_json: bool) -> None:

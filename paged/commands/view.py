@@ -17,15 +17,15 @@ from ..recording import Recording
 _EPILOG = """\b
 Examples:
   python -m paged view run.pagewalk -o view.html
-  python -m paged view run.pagewalk --from 120 --to 125 -o five_seconds.html
+  python -m paged view run.pagewalk --from 120 --until 125 -o five_seconds.html
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("recording", type=click.Path())
-@click.option("-o", "output", metavar="FILE", required=True, type=click.Path(), help="Where the page goes.")
+@click.option("-o", "--output", metavar="FILE", required=True, type=click.Path(), help="Where the page goes.")
 @click.option("--from", "start", type=float, metavar="SECONDS", help="Show only what is after this.")
-@click.option("--to", "stop", type=float, metavar="SECONDS", help="And before this; a short part is shown in full.")
+@click.option("--until", "stop", type=float, metavar="SECONDS", help="And before this; a short part is shown in full.")
 @click.option(
     "--moments", default=MOST_MOMENTS, show_default=True, type=click.IntRange(2, 20_000), help="Most moments to show."
 )

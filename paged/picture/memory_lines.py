@@ -41,7 +41,8 @@ def memory_lines(picture: Picture) -> Section:
             boxes(axes, found, name=f"memory-{name}", facecolors=color, **hatch)
             _sign(axes, signs.get(name, ""), color, found)
 
-    return Section(memory_title(picture), memory_note(picture), lines * tall, paint)
+    note = f"{memory_note(picture)}; the number beside a line is that of its first row"
+    return Section(memory_title(picture), note, lines * tall, paint)
 
 
 def _sizes(picture: Picture) -> tuple[float, float]:

@@ -31,7 +31,8 @@ def memory_rows(picture: Picture, width: int, most: int) -> Iterator[Line]:
     who = "sequence" if bands.per_band == 1 else "band"
     if _cells(picture) <= (width - _GUTTER) * most:
         yield from _every_block(picture, width, bands)
-        text = f"A to T: a {who}'s block, lower case if slots are left; 2 to 9, +: so many hold it; "
+        text = "a line begins with the number of its first row, and | ends each row; "
+        text += f"A to T: a {who}'s block, lower case if slots are left; 2 to 9, +: so many hold it; "
         text += "~ cached, idle; @ held by its id; . no block; < goes on; / retiring"
     else:
         yield from _bins(picture, width, most, bands)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import zipfile
+import zlib
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,19 @@ from .kinds import WIDTH, Columns
 
 FORMAT, VERSION = "pagewalk recording", 1
 _DIFFERENCES = ("moment", "time")
+_REMEDY = "make one with paged replay --record"
+_NOT_OURS = (
+    ValueError,
+    KeyError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy and its zip file raise for bytes that are no NPZ, or a damaged one."""
 _NUMBERS = ("time", "address", "size", "handle", "result", "duration")
 
 Numbers = npt.NDArray[np.int64]
@@ -139,20 +153,27 @@ class Recording:
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
-        """Read a file. Raises RecordingError for one that is no recording, OSError for one that cannot be read."""
+        """Read a file. Raises RecordingError for one that is not there, cannot be read or is no recording."""
+        if not Path(path).is_file():
+            what = "is no regular file" if Path(path).exists() else "there is no such file"
+            raise RecordingError(f"{path}: {what}; {_REMEDY}")
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return cls._from(arrays, path)
         except RecordingError:
             raise
-        except (ValueError, KeyError, EOFError, TypeError, AttributeError, IndexError, zipfile.BadZipFile) as error:
-            raise RecordingError(f"{path} is no recording ({error}); make one with paged replay --record") from None
+        except OSError as error:
+            raise RecordingError(
+                f"{path}: cannot be read: {error.strerror or 'its end is missing'}; {_REMEDY}"
+            ) from None
+        except _NOT_OURS:  # what NumPy says of it is about NumPy
+            raise RecordingError(f"{path} is no recording; {_REMEDY}") from None
 
     @classmethod
     def _from(cls, arrays: Any, path: str | Path) -> Recording:
         about = json.loads(bytes(arrays["about"]))
         if about.pop("format") != FORMAT:
-            raise RecordingError(f"{path} is no recording; make one with paged replay --record")
+            raise RecordingError(f"{path} is no recording; {_REMEDY}")
         version = about.pop("version")
         if version != VERSION:
             raise RecordingError(f"{path} is a recording of version {version}; this Pagewalk reads version {VERSION}")

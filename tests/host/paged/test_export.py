@@ -362,10 +362,16 @@ def test_metrics_of_a_pool_that_runs_are_asked_of_the_pool(device):
 def test_the_command_writes_each_form(run, tmp_path, form):
     run[0].save(tmp_path / "a.pagewalk")
     found = CliRunner().invoke(
-        main, ["export", str(tmp_path / "a.pagewalk"), "--to", form, "-o", str(tmp_path / "out"), "--json"]
+        main, ["export", str(tmp_path / "a.pagewalk"), "--to", form, "--output", str(tmp_path / "out"), "--json"]
     )
     assert found.exit_code == 0, found.output
     assert json.loads(found.output)["bytes"] == (tmp_path / "out").stat().st_size > 1000
+
+
+def test_a_recording_that_is_not_there_is_one_line(tmp_path):
+    found = CliRunner().invoke(main, ["export", "none.pagewalk", "--to", "csv", "-o", str(tmp_path / "x")])
+    assert found.exit_code == 2
+    assert found.stderr == ("error: none.pagewalk: there is no such file; make one with paged replay --record\n")
 
 
 @pytest.mark.parametrize(

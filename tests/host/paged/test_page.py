@@ -146,6 +146,18 @@ def test_a_page_has_fewer_moments_where_more_would_be_too_large(run, tmp_path, m
     assert 2 <= found["moments"] < len(page_data(recording, 10_000, 0, recording.about["end"])["moments"])
 
 
+def test_a_page_of_a_part_is_asked_for_by_from_and_until(run, tmp_path):
+    recording, _ = run
+    recording.save(tmp_path / "a.pagewalk")
+    end = recording.about["end"] / 1e9
+    arguments = ["view", str(tmp_path / "a.pagewalk"), "--json", "--output", str(tmp_path / "view.html")]
+    whole, part = (
+        json.loads(CliRunner().invoke(main, [*arguments, *more]).output)["events"]
+        for more in ((), ("--from", str(end / 4), "--until", str(end / 2)))
+    )
+    assert 0 < part < whole
+
+
 def test_the_command_writes_a_page_and_refuses_in_one_line(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recording, _ = run
@@ -154,8 +166,12 @@ def test_the_command_writes_a_page_and_refuses_in_one_line(run, tmp_path, monkey
     assert found.exit_code == 0, found.output
     assert json.loads(found.output)["bytes"] == (tmp_path / "view.html").stat().st_size
     for arguments, message in (
-        (["view", "a.pagewalk", "-o", "view.html", "--from", "5", "--to", "4"], "nothing is recorded from 5 to 4 s"),
-        (["view", "view.html", "-o", "x.html"], "view.html is no recording"),
+        (["view", "a.pagewalk", "-o", "view.html", "--from", "5", "--until", "4"], "nothing is recorded from 5 to 4 s"),
+        (
+            ["view", "view.html", "-o", "x.html"],
+            "error: view.html is no recording; make one with paged replay --record\n",
+        ),
+        (["view", "none.pagewalk", "-o", "x.html"], "error: none.pagewalk: there is no such file; make one with"),
         (["view", "a.pagewalk", "-o", "a.pagewalk"], "a.pagewalk is the trace itself"),
     ):
         found = CliRunner().invoke(main, arguments)

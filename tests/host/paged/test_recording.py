@@ -225,8 +225,33 @@ def test_a_file_keeps_everything(device, tmp_path):
 def test_a_file_that_is_no_recording_is_one_line(tmp_path, content):
     path = tmp_path / "a.pagewalk"
     path.write_bytes(content)
-    with pytest.raises(RecordingError, match="no recording"):
+    with pytest.raises(RecordingError, match=r"a\.pagewalk is no recording; make one with paged replay --record$"):
         Recording.load(path)
+
+
+def test_a_recording_that_is_not_there_or_is_no_file_is_one_line(tmp_path):
+    with pytest.raises(RecordingError, match=r"none\.pagewalk: there is no such file; make one with paged replay"):
+        Recording.load(tmp_path / "none.pagewalk")
+    with pytest.raises(RecordingError, match="is no regular file; make one with"):
+        Recording.load(tmp_path)
+
+
+def test_a_recording_whose_bytes_are_damaged_anywhere_is_one_line(device, tmp_path):
+    with make_pool(device) as pool, record(pool) as recorder:
+        pool.sequence().append(5000)
+        recording = recorder.recording()
+    path = tmp_path / "a.pagewalk"
+    recording.save(path)
+    whole, refused = path.read_bytes(), 0
+    for at in range(0, len(whole), 7):
+        for found in (whole[:at], whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]):
+            path.write_bytes(found)
+            try:
+                Recording.load(path)
+            except RecordingError as error:
+                refused += 1
+                assert str(error).startswith(str(path)) and len(str(error).splitlines()) == 1
+    assert refused > len(whole) // 7
 
 
 def test_a_later_version_and_a_damaged_file_are_refused(device, tmp_path, monkeypatch):

@@ -113,6 +113,7 @@ def test_lines_name_every_sequence_in_both(device, scenes, tmp_path, sequences, 
             if own:
                 assert drawn.fill(f"sequence-{sequence.row}") == drawn.fill(f"memory-sequence-{sequence.row}")
         assert {"memory-shared", "memory-idle", "retiring", "committed"} <= set(drawn.groups)
+        assert "the number beside a line is that of its first row" in drawn.text
 
 
 def test_bins_say_how_many_and_have_the_same_colours(ten_thousand, tmp_path):

@@ -113,6 +113,12 @@ def test_bands_add_up(device, scenes, order):
         assert (tokens, blocks, shared) == (pool.tokens, pool.block_pool.used, 0)
 
 
+def test_lines_with_several_rows_say_which_number_they_have(device, scenes):
+    with scenes["made_up"](device, 10) as pool:
+        text = " ".join(plain_text(picture_of(pool)).split())
+        assert "a line begins with the number of its first row, and | ends each row;" in text
+
+
 def test_bands_of_very_many_fill_the_memory(ten_thousand):
     found, _tokens, _blocks = ten_thousand
     text = plain_text(found)
