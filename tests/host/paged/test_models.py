@@ -74,12 +74,17 @@ def test_windows_of_the_presets():
     assert paged.model("qwen2.5-7b").groups[0].window is None  # use_sliding_window is false
 
 
+@pytest.mark.parametrize("name", ["fp8", "fp8_e4m3"])
+def test_e4m3_has_the_names_of_vllm(name):
+    assert paged.model("llama-3-8b", name) == paged.model("llama-3-8b", "e4m3")
+
+
 def test_kv_dtype_is_chosen_apart_from_the_weights():
     model = paged.model("llama-3-8b", "float32")
     assert (model.groups[0].dtype, model.dtype) == ("float32", "bfloat16")
     assert model.weight_bytes == 2 * PUBLISHED["llama-3-8b"]
-    with pytest.raises(ValueError, match="'fp8' is not supported yet"):
-        paged.model("llama-3-8b", "fp8")
+    with pytest.raises(ValueError, match="'fp8_e5m2' is not supported yet"):
+        paged.model("llama-3-8b", "fp8_e5m2")
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("llama3-8b", "llama-3-8b"), ("Mistral-7B-v0.3", "mistral-7b")])

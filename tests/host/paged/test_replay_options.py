@@ -22,7 +22,7 @@ BAD = [
     ({"policies": ()}, "no policy is named"),
     ({"policies": ("paged",)}, "unknown policy 'paged'"),
     ({"model": "llama-9"}, "unknown model 'llama-9'"),
-    ({"kv_cache_dtype": "fp8"}, "KV cache dtype 'fp8' is not supported yet"),
+    ({"kv_cache_dtype": "fp8_e5m2"}, "KV cache dtype 'fp8_e5m2' is not supported yet"),
     ({"max_model_len": 9000}, "max_model_len 9000 is more than the 8192 positions of llama-3-8b"),
     ({"max_model_len": 0}, "max_model_len must be at least 1, not 0"),
     ({"max_num_batched_tokens": 100}, r"max_num_batched_tokens \(100\) must be at least max_num_seqs \(1024\)"),

@@ -171,7 +171,7 @@ def test_a_step_as_text(run):
         (["--head", "8"], "head 8 is not there"),
         (["--block-size", "0"], "block_size must be 1 to 256 tokens, not 0"),
         (["--model", "llama"], "unknown model 'llama'"),
-        (["--kv-cache-dtype", "fp8"], "'fp8' is not supported yet"),
+        (["--kv-cache-dtype", "fp8_e5m2"], "'fp8_e5m2' is not supported yet"),
         (["--chunk", "3MiB"], "no multiple of the granularity"),
         (["--chunk", "much"], "--chunk 'much' is not a size"),
         (["--order", "head"], "'head' is not one of 'block', 'layer'"),
