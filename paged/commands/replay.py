@@ -21,11 +21,13 @@ from ..policies import POLICIES
 from ..recording.replayed import check_recordable, record_policy
 from ..replay import Run, load_workloads, report_of, run_all
 from ..replay.chart import FORMATS, plot
+from ..replay.idle_options import idle_options
 from ..replay.options import Options
 from ..replay.processes import ReplayError
 from ..replay.report import PolicyResult, Report
 from ..replay.setup import describe_budget, prepare
-from ..replay.table import conclusion, driver_time_source, rejections, table
+from ..replay.table import driver_time_source, table
+from ..replay.verdict import conclusion, rejections
 from ..serving.driver_costs import SETS, driver_costs
 from ..serving.scheduler import SchedulerError
 from ..serving.workload import Workload
@@ -68,7 +70,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
     f"[{_DEFAULTS['model']}]",
 )
 @click.option("--trace", "traces", multiple=True, metavar="FILE", help="As TRACE; repeatable, one for each --model.")
-@_option("--kv-cache-dtype", str, "Type of K and V: auto (the model's own), bfloat16, float16 or float32.")
+@_option("--kv-cache-dtype", str, "Type of K and V: auto, bfloat16, float16, float32, fp8 (e4m3) or int8.")
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help=f"Repeatable: {', '.join(POLICIES)}; or all.")
 @_option("--gpu-memory", str, "Memory of the GPU; what is free on a real one, 80 GiB on the host.", metavar="SIZE")
 @_option("--gpu-memory-utilization", float, "Fraction of it to use.")
@@ -100,6 +102,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 @_option("--bandwidth", float, "Roofline: bytes a second.")
 @_option("--step-overhead", float, "Roofline: seconds a step.")
 @click.option("--processes", type=click.IntRange(1), help="So many policies run side by side; by default one a CPU.")
+@click.option("--calls", is_flag=True, help="Count the driver calls of each name too, as the JSON always does.")
 @click.option("--json", "json_path", metavar="FILE", help="Write the report as JSON; - is standard output.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
 @click.option("--record", "record_path", metavar="FILE", help="Record one paged policy, for view and export.")
@@ -107,6 +110,7 @@ def replay(
     trace: str | None,
     traces: tuple[str, ...],
     processes: int | None,
+    calls: bool,
     json_path: str | None,
     plot_path: str | None,
     record_path: str | None,
@@ -136,7 +140,7 @@ def replay(
                 results = _record(run, record_path, progress)
         report = report_of(run, results)
         _write(report, json_path, plot_path)
-    _conclude(console, report, run, plot_path)
+    _conclude(console, report, run, calls, plot_path)
     if not any(result.completed for result in report.policies.values()):
         raise click.exceptions.Exit(1)
 
@@ -185,6 +189,8 @@ def _introduce(console: Console, run: Run) -> None:
     console.print(f"{models}; {describe_budget(setup)}")
     for load in run.workloads:
         _describe(console, load, setup.options)
+    for note in idle_options(setup, run.workloads):
+        console.print(f"note: {note}")
 
 
 def _describe(console: Console, load: Workload, options: Options) -> None:
@@ -231,9 +237,9 @@ def _write(report: Report, json_path: str | None, plot_path: str | None) -> None
         write_atomically(Path(json_path), lambda out: out.write(report.json_text().encode()))
 
 
-def _conclude(console: Console, report: Report, run: Run, plot_path: str | None) -> None:
+def _conclude(console: Console, report: Report, run: Run, calls: bool, plot_path: str | None) -> None:
     console.print()
-    console.print(table(report))
+    console.print(table(report, calls=calls))
     real = run.setup.driver != "host"
     costs = "measured" if real else f"by the published costs {run.costs.name!r} ({run.costs.source})"
     console.print(driver_time_source(report, costs))

@@ -44,4 +44,6 @@ class PagedVmm(PagedPool):
             return
         layout = self.pool.layout
         if self._rows_in_use() * layout.row_bytes > self.compact * self.pool.block_pool.used * layout.block_bytes:
-            self.copied += self.pool.compact(most=self.compact_blocks).copied
+            done = self.pool.compact(most=self.compact_blocks)
+            self.copied += done.copied
+            self.moved += done.moved

@@ -45,7 +45,9 @@ class Policy(Protocol):
 
     budget: int
     copied: int
-    """Bytes moved so far because a sequence outgrew its place."""
+    """Bytes moved so far: because a sequence outgrew its place, or by compaction."""
+    moved: int = 0
+    """Blocks that compaction has moved so far."""
     prompts: PromptTokens | None = None
     """What the prefix cache was asked, and what it knew; None without one."""
     shared: int = 0

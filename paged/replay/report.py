@@ -39,6 +39,11 @@ class PrefixUse(NamedTuple):
         """Blocks found over blocks asked for."""
         return self.hit_blocks / self.asked_blocks if self.asked_blocks else 0.0
 
+    @property
+    def token_rate(self) -> float:
+        """Tokens found over tokens asked for."""
+        return self.hit_tokens / self.asked_tokens if self.asked_tokens else 0.0
+
 
 class Served(NamedTuple):
     """What became of the requests of one of several models, and when the last of them had ended (seconds)."""
@@ -50,6 +55,15 @@ class Served(NamedTuple):
     output_tokens: int
     finished_s: float
 
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens a second, until its last request had ended."""
+        return _rate(self.output_tokens, self.finished_s)
+
+    def to_json(self) -> dict[str, str | float]:
+        """All of it by name."""
+        return {**self._asdict(), "tokens_per_s": self.tokens_per_s}
+
 
 @dataclasses.dataclass(frozen=True)
 class PolicyResult:
@@ -60,8 +74,8 @@ class PolicyResult:
     ``driver_calls`` took: measured on a real driver, on the host by a published cost set, whose gaps are ``uncosted``.
     Of the ``preemptions`` those ``swapped`` went to the host and back, ``swapped_bytes`` both ways together.
     ``waited_s`` of the duration is for the bus, and for the driver where its time is charged. ``written_bytes`` are KV
-    of tokens computed, ``copied_bytes`` what was moved besides. ``prefix`` is None without a prefix cache. ``models``
-    has one entry a model; all other figures are those of all models together.
+    of tokens computed, ``copied_bytes`` what was moved besides; compaction moved ``moved_blocks``. ``prefix`` is None
+    without a prefix cache. ``models`` has one entry a model; all other figures are those of all models together.
     """
 
     reserved: Figure
@@ -84,6 +98,7 @@ class PolicyResult:
     waited_s: float
     copied_bytes: int
     written_bytes: int
+    moved_blocks: int
     prefix: PrefixUse | None
     driver_calls: dict[str, int]
     driver_s: float
@@ -106,6 +121,11 @@ class PolicyResult:
         """Mean committed over mean live bytes; None if nothing ever lived."""
         return self.committed.mean / self.live.mean if self.live.mean else None
 
+    @property
+    def committed_over_kept(self) -> float | None:
+        """The same over mean live bytes and those that only the prefix cache keeps, which are of use too."""
+        return self.committed.mean / (self.live.mean + self.waste["prefix"]) if self.live.mean else None
+
     def to_json(self) -> dict[str, Any]:
         """The figures under the names of the JSON form."""
         return {
@@ -113,6 +133,7 @@ class PolicyResult:
             "committed_bytes": self.committed.to_json(),
             "live_bytes": self.live.to_json(),
             "committed_over_live": self.committed_over_live,
+            "committed_over_live_and_cached": self.committed_over_kept,
             "waste_bytes": self.waste,
             "running": self.running.to_json(),
             "preemptions": self.preemptions,
@@ -128,8 +149,9 @@ class PolicyResult:
             "waited_s": self.waited_s,
             "copied_bytes": self.copied_bytes,
             "written_bytes": self.written_bytes,
+            "moved_blocks": self.moved_blocks,
             "prefix": self.prefix._asdict() if self.prefix else None,
-            "models": [served._asdict() for served in self.models],
+            "models": [served.to_json() for served in self.models],
             "driver_calls": self.driver_calls,
             "driver_time_s": self.driver_s,
         }
@@ -204,6 +226,7 @@ def result_of(
         waited_s=sum(member.waited_s for member in members),
         copied_bytes=sum(member.policy.copied for member in members),
         written_bytes=sum(member.scheduler.written * member.roofline.token_bytes for member in members),
+        moved_blocks=sum(member.policy.moved for member in members),
         prefix=_prefix_use([member.policy.prompts for member in members if member.policy.prompts]),
         driver_calls=driver_calls,
         driver_s=driver_s,

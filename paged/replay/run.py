@@ -26,6 +26,7 @@ from ..serving.workload import (
     generate,
     together,
 )
+from .idle_options import idle_options
 from .options import Options
 from .processes import run_in_processes
 from .report import PolicyResult, Report, result_of
@@ -200,6 +201,6 @@ def report_of(run: Run, results: dict[str, PolicyResult]) -> Report:
         budget=setup.budget,
         options=resolved,
         lengths=workload.lengths(),
-        notes=workload.notes,
+        notes=(*workload.notes, *idle_options(setup, run.workloads)),
         policies=results,
     )

@@ -13,7 +13,7 @@ from paged import replay
 from paged.policies import CAUSES, POLICIES
 from paged.replay.options import Options
 from paged.replay.report import Report
-from paged.replay.table import conclusion, rejections
+from paged.replay.verdict import conclusion, rejections
 from paged.serving.workload import Workload, generate
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
@@ -121,10 +121,10 @@ def test_json_is_what_was_agreed(small: Report) -> None:
     for name in POLICIES:
         policy = found["policies"][name]
         assert list(policy) == [
-            "reserved_bytes", "committed_bytes", "live_bytes", "committed_over_live", "waste_bytes", "running",
-            "preemptions", "preemptions_by_kind", "swapped_bytes", "completed", "rejected", "duration_s", "prefill_s",
-            "decode_s", "bound_steps", "tokens_per_s", "waited_s", "copied_bytes", "written_bytes", "prefix",
-            "models", "driver_calls", "driver_time_s",
+            "reserved_bytes", "committed_bytes", "live_bytes", "committed_over_live", "committed_over_live_and_cached",
+            "waste_bytes", "running", "preemptions", "preemptions_by_kind", "swapped_bytes", "completed", "rejected",
+            "duration_s", "prefill_s", "decode_s", "bound_steps", "tokens_per_s", "waited_s", "copied_bytes",
+            "written_bytes", "moved_blocks", "prefix", "models", "driver_calls", "driver_time_s",
         ]  # fmt: skip
         for key in ("reserved_bytes", "committed_bytes", "live_bytes", "running"):
             assert list(policy[key]) == ["mean", "peak"]
