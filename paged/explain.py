@@ -6,11 +6,13 @@ them, only the tables know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vmm import RangeError
 
+from .layout import KVLayout
 from .place import Place, place_of
 
 if TYPE_CHECKING:
@@ -81,10 +83,20 @@ class Explanation:
     chunk: ChunkContents
     place: Place | None
     block: LiveBlock | None
+    layout: KVLayout = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        from .explain_text import explanation_lines
+
+        return "\n".join(explanation_lines(self))
 
 
 def explain(pool: KVPool, address: int) -> Explanation:
     """What ``KVPool.explain`` does."""
+    try:
+        address = operator.index(address)
+    except TypeError:
+        raise RangeError(f"an address is a number, such as pool.address(block=0), not {address!r}") from None
     offset = address - pool.range.base
     if not 0 <= offset < pool.reserved:
         where = f"{pool.range.name!r} has {pool.range.base:#x} to {pool.range.base + pool.reserved - 1:#x}"
@@ -92,7 +104,7 @@ def explain(pool: KVPool, address: int) -> Explanation:
     contents = explain_chunk(pool, offset // pool.layout.chunk)
     place = place_of(pool.layout, offset, pool.block_pool.rows.blocks)
     found = live_block(pool, place.block) if place else None
-    return Explanation(address, offset, contents, place, found)
+    return Explanation(address, offset, contents, place, found, pool.layout)
 
 
 def explain_chunk(pool: KVPool, chunk: int) -> ChunkContents:

@@ -15,8 +15,9 @@ from .place import Place
 _MOST_BLOCKS_SHOWN = 8
 
 
-def explanation_lines(found: Explanation, layout: KVLayout) -> Iterator[str]:
+def explanation_lines(found: Explanation) -> Iterator[str]:
     """From an address up to tokens, a stop a line."""
+    layout = found.layout
     yield f"address {found.address:#x}"
     yield from chunk_lines(found.chunk, found.offset, layout)
     yield ""
@@ -42,7 +43,8 @@ def chunk_lines(chunk: ChunkContents, offset: int, layout: KVLayout) -> Iterator
     size = format_size(layout.chunk)
     yield f"  byte {offset:#x}".ljust(36) + f"row {chunk.row} of plane {chunk.plane}, chunk {chunk.chunk} of {size}"
     yield f"  {chunk.state}".ljust(36) + (f"handle {chunk.handle:#x}" if chunk.handle else "nothing is mapped")
-    yield f"  {len(chunk.blocks)} live blocks".ljust(36) + f"touch this row, {chunk.free} free ones do"
+    live = f"{len(chunk.blocks)} live block{'' if len(chunk.blocks) == 1 else 's'}"
+    yield f"  {live}".ljust(36) + f"in this row, and room for {chunk.free} more"
     for block in chunk.blocks[:_MOST_BLOCKS_SHOWN]:
         yield f"    {_held(block)}"
     if len(chunk.blocks) > _MOST_BLOCKS_SHOWN:
@@ -52,13 +54,16 @@ def chunk_lines(chunk: ChunkContents, offset: int, layout: KVLayout) -> Iterator
 def explanation_json(found: Explanation) -> dict[str, Any]:
     """The explanation as plain values; addresses, handles and offsets are numbers of bytes."""
     values: dict[str, Any] = dataclasses.asdict(found)
+    del values["layout"]
     return values
 
 
 def _place_lines(place: Place, layout: KVLayout) -> Iterator[str]:
     component = "latent" if layout.spec.components == 1 else ("K", "V")[place.component]
     yield f"{component} of layer {place.layer}, head {place.head}"
-    yield f"  block {place.block}, slot {place.slot}".ljust(36) + f"number {place.d} of {layout.spec.head_dim}"
+    yield (
+        f"  block {place.block}, slot {place.slot}".ljust(36) + f"element {place.d} of head_dim {layout.spec.head_dim}"
+    )
 
 
 def _held(block: LiveBlock) -> str:

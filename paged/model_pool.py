@@ -43,6 +43,8 @@ class ModelPool:
     ``budget`` bounds the committed bytes of all groups together; ``supply`` is where the chunks come from instead, a
     ``Share`` of a supply that several models use, say. Memory goes to the group that needs it. ``order``, ``layout``,
     ``block_size`` and ``chunk`` are those of ``KVLayout``, for groups that are given as KVSpecs. One thread at a time.
+    ``pools`` has the KVPool of each group, in their order, and ``ModelSequence.parts`` the Sequence in each: attention,
+    batches, compaction and swap spaces take those, group by group.
 
     Raises ValueError for no group, for a budget that holds no row of each group, and unless one of ``budget`` and a
     ``supply`` with a bound is given.
@@ -65,6 +67,10 @@ class ModelPool:
         name: str = "model",
     ) -> None:
         size = (device.granularity if chunk is None else chunk) if supply is None else supply.chunk_size
+        if isinstance(groups, KVSpec | KVLayout):
+            raise ValueError(
+                f"groups must be a ModelSpec or a list of KVSpecs or KVLayouts, not one {type(groups).__name__}"
+            )
         specs = groups.groups if isinstance(groups, ModelSpec) else groups
         layouts = [
             one if isinstance(one, KVLayout) else KVLayout(one, block_size, order, layout, size) for one in specs

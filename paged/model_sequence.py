@@ -55,9 +55,12 @@ class ModelSequence:
         drops = self.model.plan(needs)
         if drops is None:
             wanted = ", ".join(
-                f"{need} of {part.pool.range.name!r}" for need, part in zip(needs, self.parts, strict=True)
+                f"{need} of {part.pool.range.name!r}, which alone could have {part.pool.blocks_free}"
+                for need, part in zip(needs, self.parts, strict=True)
             )
-            raise OutOfMemoryError(f"blocks asked: {wanted}; not all of them can be had; free something or wait")
+            raise OutOfMemoryError(
+                f"blocks asked: {wanted}; not all of them can be had; free a sequence, or wait for one"
+            )
         start = self.length
         with Finishing() as rest, contextlib.ExitStack() as undo:
             self.model.drop_idle(drops)

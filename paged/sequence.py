@@ -16,7 +16,7 @@ from vmm.uninterrupted import uninterrupted
 from .prefix.chain_hash import Tokens
 from .prefix.known_tokens import KnownTokens, as_ids
 from .tables.batched_table import Numbers
-from .tables.block_table import Slots, slots_of
+from .tables.block_table import Slots, Tables, slots_of
 
 if TYPE_CHECKING:
     from .pool import KVPool
@@ -36,7 +36,7 @@ class Sequence:
         self._turn = pool.table.turn(self.row)
         self._known: KnownTokens | None = None
 
-    def begin(self, blocks: Ids[int] | Numbers, known: KnownTokens | None, length: int) -> None:
+    def begin(self, blocks: Ids[int] | Numbers | Tables, known: KnownTokens | None, length: int) -> None:
         """Start with blocks that are held for it already; ``KVPool.sequence`` and ``fork`` do it."""
         self._table.put(self.row, 0, blocks)
         self._table.lengths[self.row] = length
@@ -59,7 +59,7 @@ class Sequence:
 
     @property
     def table(self) -> list[int]:
-        """The block ids in the order of the tokens, 0 where a block was dropped; a copy."""
+        """The block ids in the order of the tokens, -1 where a block was dropped; a copy."""
         return self._table.table(self.row) if self.is_open else []
 
     @property
@@ -121,7 +121,9 @@ class Sequence:
         self._learn()
         self.pool.fork(self.held)
         child = self.pool.sequence()
-        child.begin(self.table, self._known and self._known.copy(), self.length)
+        child.begin(
+            self._table.blocks[self.row, : self._table.used(self.row)], self._known and self._known.copy(), self.length
+        )
         for of_row in (self._table.dropped, self._table.epochs):
             of_row[child.row] = of_row[self.row]
         return child
@@ -263,7 +265,12 @@ class Sequence:
 
 def _count(tokens: Any) -> int:
     """A number of tokens as Python's int: NumPy's small ones overflow when they are multiplied by bytes."""
-    count = operator.index(tokens)
+    try:
+        count = operator.index(tokens)
+    except TypeError:
+        raise ValueError(
+            f"append takes a number of tokens, or their ids in a list or an array, not {tokens!r}"
+        ) from None
     if count < 0:
         raise RangeError(f"cannot append {count} tokens; append 0 or more")
     return count

@@ -121,9 +121,13 @@ def _explain(show: _Output, pool: KVPool, ids: list[int], address: tuple[bool, i
     """Show what lies at an address of a pool in which one sequence has the blocks ``ids``, all of them full."""
     from_base, number = address
     pool.sequence().begin(ids, None, len(ids) * pool.layout.block_size)
-    found = explain(pool, pool.range.base + number if from_base else number)
+    try:
+        found = explain(pool, pool.range.base + number if from_base else number)
+    except vmm.RangeError as error:
+        error.add("the base is another in each run: give +BYTES, what walk prints as byte, such as +0x1208500")
+        raise
     show.json(explanation_json(found))
-    show.text("", describe_layout(pool.layout), "", *explanation_lines(found, pool.layout))
+    show.text("", describe_layout(pool.layout), "", *explanation_lines(found))
 
 
 def _layout(device: vmm.Device, given: dict[str, Any]) -> KVLayout:

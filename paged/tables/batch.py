@@ -94,6 +94,11 @@ class Batch:
 
         Raises ClosedError for one that was freed, ValueError for one of another pool, StateError for one that is in it.
         """
+        if not isinstance(sequence, Sequence):
+            what = f"a {type(sequence).__name__} was given"
+            raise ValueError(
+                f"a batch of {self.pool.range.name!r} takes Sequences of it; {what} (of a model, its part)"
+            )
         sequence.check_in(self.pool)
         if sequence in self._places:
             raise StateError(f"{sequence} is in the batch already, at place {self._places[sequence]}")

@@ -19,6 +19,8 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _ROWS, _COLUMNS = 8, 8  # to begin with; both double
 _MOST_CHANGES = 4096
+DROPPED = -1
+"""In a table as people see it, a block that was given up; no kernel looks there, and in the array it is 0."""
 
 
 class Changes:
@@ -108,9 +110,8 @@ class BatchedTable:
         return -(-self._length[row] // self.block_size)
 
     def table(self, row: int) -> list[int]:
-        """The block ids of one row; 0 where a block was dropped."""
-        ids: list[int] = self.blocks[row, : self.used(row)].tolist()
-        return ids
+        """The block ids of one row; ``DROPPED`` where a block was dropped."""
+        return [DROPPED] * int(self.dropped[row]) + self.held(row)
 
     def held(self, row: int) -> list[int]:
         """The block ids that a row has and did not drop."""
@@ -136,7 +137,7 @@ class BatchedTable:
             wider[:, :have] = self.blocks
             self.blocks = wider
 
-    def put(self, row: int, column: int, blocks: Ids[int] | Numbers) -> None:
+    def put(self, row: int, column: int, blocks: Ids[int] | Numbers | Tables) -> None:
         """Write the entries of one row from ``column`` on."""
         self.make_room(column + len(blocks))
         self.blocks[row, column : column + len(blocks)] = blocks

@@ -63,11 +63,20 @@ def step_tables(pool: KVPool, sequences: Attended, like: Array) -> StepTables:
         sequences.check()
         rows = sequences.rows
     else:
-        for sequence in sequences:
-            sequence.check_in(pool)
+        _check_sequences(pool, sequences)
         rows = np.array([sequence.row for sequence in sequences], np.int64)
     tables = np.asarray(pool.table.tables(rows), like=like)
     return StepTables(tables, batch_lengths(pool.table.lengths[rows]), _dropped(pool, rows))
+
+
+def _check_sequences(pool: KVPool, sequences: Sequences[Sequence]) -> None:
+    if isinstance(sequences, Sequence):
+        raise ValueError("sequences must be a list, a Batch or its DeviceTables; for one sequence write [sequence]")
+    for sequence in sequences:
+        if not isinstance(sequence, Sequence):
+            what = f"a {type(sequence).__name__} was given"
+            raise ValueError(f"attention on {pool.range.name!r} takes Sequences of it; {what} (of a model, its part)")
+        sequence.check_in(pool)
 
 
 def _check_pool(pool: KVPool, batch: Batch) -> None:

@@ -42,7 +42,7 @@ def test_a_row_reads_as_its_blocks(table):
     assert table.table(row) == [7, 42, 9, 103]
     assert table.table(other) == list(range(200, 230))
     table.drop(row, 2)
-    assert (table.table(row), table.held(row)) == ([0, 0, 9, 103], [9, 103])
+    assert (table.table(row), table.held(row)) == ([-1, -1, 9, 103], [9, 103])
     assert table.holders() == {9: 1, 103: 1, **dict.fromkeys(range(200, 230), 1)}
 
 

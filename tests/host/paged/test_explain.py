@@ -77,7 +77,7 @@ def test_everybody_who_holds_a_block_is_named(pool):
     tail = live_block(pool, 2)
     assert (tail.count, tail.others, tail.cached) == (2, 0, False)
     assert [(one.token(7), one.token(8)) for one in tail.holders] == [(39, None), (39, None)]
-    text = "\n".join(explanation_lines(pool.explain(pool.address(block=0, slot=3)), pool.layout))
+    text = "\n".join(explanation_lines(pool.explain(pool.address(block=0, slot=3))))
     assert f"sequence {child.row}".ljust(34) + "token 3" in text
     assert "1 more hold it".ljust(34) + "by its id" in text
     assert "the prefix cache has it" in text
@@ -101,7 +101,7 @@ def test_memory_without_tokens_says_what_it_is(pool, device):
     base, chunk = pool.range.base, pool.layout.chunk
     tail = pool.explain(pool.address(block=45))
     assert (tail.chunk.state, tail.block, tail.place.block) == ("committed", None, 45)
-    assert "block 45 is free: nobody holds it" in "\n".join(explanation_lines(tail, pool.layout))
+    assert "block 45 is free: nobody holds it" in "\n".join(explanation_lines(tail))
     assert pool.explain(base + 5 * chunk).chunk.state == "reserved"
     assert pool.explain(base + 5 * chunk).chunk.handle == 0
     with device.current():
@@ -123,7 +123,7 @@ def test_what_is_left_over_belongs_to_no_block(device, make_layout):
     with paged.KVPool(device, make_layout(80), blocks=26) as pool:  # 26 x 80 KiB end 16 KiB before the second chunk's
         found = pool.explain(pool.range.base + 26 * 80 * 1024)
         assert (found.place, found.block) == (None, None)
-        assert "no block" in "\n".join(explanation_lines(found, pool.layout))
+        assert "no block" in "\n".join(explanation_lines(found))
 
 
 def test_what_is_not_of_the_pool_is_refused(pool):

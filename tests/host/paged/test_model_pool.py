@@ -66,7 +66,7 @@ def test_one_group_that_lacks_memory_stops_all_of_them(model):
     while held.can_append(16):
         held.append(16)
     before = books(model)
-    with pytest.raises(vmm.OutOfMemoryError, match=r"1 of 'm\.0', 1 of 'm\.1', 1 of 'm\.2'; not all"):
+    with pytest.raises(vmm.OutOfMemoryError, match=r"1 of 'm\.0', which alone could have 0, 1 of 'm\.1'"):
         held.append(16)
     assert books(model) == before
     model.check()
@@ -102,7 +102,8 @@ def test_a_fork_shares_in_every_group_and_a_shared_tail_is_copied_in_every_group
     assert [part.table for part in child.parts] == [part.table for part in parent.parts]
     child.append(1)
     for one, two in zip(parent.parts, child.parts, strict=True):
-        assert one.table[:3] == two.table[:3]
+        left = len(two.table) - len(two.held)  # what the window of a group let go as it went on
+        assert one.table[left:3] == two.table[left:3]
         assert one.table[3] != two.table[3]
     model.device.synchronize()
     whole = [range(4), range(4), range(4)]

@@ -119,7 +119,7 @@ def test_dropped_blocks_come_free_and_nothing_else_changes(pool):
     sequence.append(100)
     table = sequence.table
     assert sequence.drop_before(40) == 2
-    assert (sequence.table, sequence.held) == ([0, 0, *table[2:]], table[2:])
+    assert (sequence.table, sequence.held) == ([-1, -1, *table[2:]], table[2:])
     assert (sequence.length, sequence.dropped, pool.tokens, pool.block_pool.used) == (100, 32, 68, 5)
     assert sequence.drop_before(47) == 0  # no whole block more
     assert sequence.drop_before(100) == 4
