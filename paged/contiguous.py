@@ -186,16 +186,16 @@ class ContiguousKV:
         Raises RangeError for a token, layer, component, head or d that is not there, as ``check_mine`` for the span.
         """
         self.check_mine(span)
-        check_place("token", token, self.max_length)
-        check_place("head", head, self.spec.kv_heads)
-        check_place("d", d, self.spec.head_dim)
+        token = check_place("token", token, self.max_length)
+        head = check_place("head", head, self.spec.kv_heads)
+        d = check_place("d", d, self.spec.head_dim)
         start = self.plane_address(layer, component) + span.index * self.span_stride + token * self.unit
         return start + (head * self.spec.head_dim + d) * self.spec.element_bytes
 
     def plane_address(self, layer: int, component: int = K) -> int:
         """The address of K or V of the first token of a layer, were the first span open."""
-        check_place("layer", layer, self.spec.layers)
-        check_place("component", component, self.spec.components)
+        layer = check_place("layer", layer, self.spec.layers)
+        component = check_place("component", component, self.spec.components)
         place = layer * self.spec.components + component
         return self.range.base + place * (
             self.plane_stride if self.order == "layer" else self.spec.component_token_bytes

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 def check_pool(pool: KVPool) -> None:
     """The ids, the rows and the driver's layer agree; tables hold live blocks; the tokens are counted right."""
     check_block_pool(pool.block_pool)
+    if pool.range.closed:
+        must(not (pool.sequences or pool.tokens or pool.committed), "a closed pool has something left")
+        return
     chunks = sorted(pool.memory.chunks(pool.block_pool.committed))
     must(pool.range.held_chunks() == chunks, "committed chunks are not those of the committed rows")
     must(not pool.prealloc or pool.block_pool.committed.count == pool.block_pool.max_rows, "a row was given back")

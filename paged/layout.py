@@ -119,7 +119,7 @@ class KVLayout:
 
     def plane(self, layer: int) -> int:
         """The plane that a layer lies in. Raises RangeError for a layer that is not there."""
-        check_place("layer", layer, self.spec.layers)
+        layer = check_place("layer", layer, self.spec.layers)
         return 0 if self.order == "block" else layer
 
     def component_offset(self, layer: int, component: int) -> int:
@@ -156,12 +156,12 @@ class KVLayout:
         other token's.
         """
         spec = self.spec
-        check_place("block", block, blocks)
-        check_place("layer", layer, spec.layers)
-        check_place("component", component, spec.components)
-        check_place("head", head, spec.kv_heads)
-        check_place("slot", slot, self.block_size)
-        check_place("d", d, spec.head_dim)
+        block = check_place("block", block, blocks)
+        layer = check_place("layer", layer, spec.layers)
+        component = check_place("component", component, spec.components)
+        head = check_place("head", head, spec.kv_heads)
+        slot = check_place("slot", slot, self.block_size)
+        d = check_place("d", d, spec.head_dim)
         start = base + self.plane(layer) * self.plane_stride(blocks) + block * self.block_stride
         inner = self.inner(component, head, slot, d) * self.spec.element_bytes
         return start + self.component_offset(layer, component) + inner
@@ -200,7 +200,8 @@ class KVLayout:
         )
 
 
-def check_place(name: str, value: int, count: int) -> None:
-    """Raise RangeError unless ``value`` is one of ``count`` places; ``name`` says of what."""
-    if not 0 <= value < count:
+def check_place(name: str, value: SupportsIndex, count: int) -> int:
+    """``value`` as Python's int. Raises RangeError unless it is one of ``count`` places; ``name`` says of what."""
+    if not isinstance(value, SupportsIndex) or not 0 <= operator.index(value) < count:
         raise RangeError(f"{name} {value} is not there; the pool has {name} 0 to {count - 1}")
+    return operator.index(value)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
 from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING
 
-from vmm import After, OutOfMemoryError
+from vmm import After, OutOfMemoryError, RangeError, VmmError
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
@@ -16,9 +17,12 @@ from .prefix.chain_hash import Tokens
 from .prefix.known_tokens import as_ids
 from .sequence import Sequence
 from .tables.block_table import Slots
+from .whole_number import whole_number
 
 if TYPE_CHECKING:
     from .model_pool import ModelPool
+
+_log = logging.getLogger("pagewalk")
 
 
 class ModelSequence:
@@ -39,6 +43,9 @@ class ModelSequence:
 
     def can_append(self, tokens: int) -> bool:
         """Whether ``tokens`` more tokens can be had in every group now."""
+        tokens = whole_number("tokens", tokens)
+        if tokens < 0:
+            raise RangeError(f"cannot append {tokens} tokens; append 0 or more")
         return self.model.plan([_blocks_for(part, tokens) for part in self.parts]) is not None
 
     @uninterrupted
@@ -46,8 +53,8 @@ class ModelSequence:
         """Make room for more tokens in every group, and return their slots, int64 [tokens] a group.
 
         What a group's window will never show again goes then, behind the work on ``stream``: the new tokens' queries
-        see the last ``window`` tokens up to themselves. Raises OutOfMemoryError when one group has not enough;
-        nothing has changed in any then.
+        see the last ``window`` tokens up to themselves. What the driver refuses to unmap stays, and goes with a later
+        append. Raises OutOfMemoryError when one group has not enough; nothing has changed in any then.
         """
         ids = as_ids(tokens)
         count = len(ids) if ids is not None else operator.index(tokens)  # type: ignore[arg-type]  # it says so itself
@@ -68,8 +75,8 @@ class ModelSequence:
             for part in self.parts:
                 undo.callback(AppendUndo(part).undo, stream)
                 slots.append(part.append(tokens, stream=stream))
-            self._leave_windows(start, stream, rest)
             undo.pop_all()
+            self._leave_windows(start, stream, rest)
         return slots
 
     @uninterrupted
@@ -92,11 +99,18 @@ class ModelSequence:
     def free(self, *, after: After = None) -> None:
         """Give up every block in every group. Freeing twice does nothing.
 
-        Where the driver refuses to unmap, groups from there on still have theirs: free again.
+        Where the driver refuses to unmap in one group, that group still has its blocks, and the others gave theirs up:
+        free again.
         """
+        refused: VmmError | None = None
         with Finishing() as rest:
             for part in self.parts:
-                rest.run(part.free, after=after)
+                try:
+                    rest.run(part.free, after=after)
+                except VmmError as error:  # the others can go all the same
+                    refused = refused or error
+            if refused is not None:
+                raise refused
             self.model.forget(self)
 
     def _leave_windows(self, start: int, stream: int, rest: Finishing) -> None:
@@ -104,7 +118,10 @@ class ModelSequence:
         for part in self.parts:
             window = part.pool.layout.spec.window
             if window is not None and start >= window:
-                rest.run(part.drop_before, start - window + 1, after=stream)
+                try:
+                    rest.run(part.drop_before, start - window + 1, after=stream)
+                except VmmError as error:  # the append has been done, and the next one asks again
+                    _log.warning("tokens outside the window of %s stay for now: %s", part.pool.range.name, error)
 
 
 def _blocks_for(part: Sequence, tokens: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import operator
 from collections.abc import Sequence as Ids
 from typing import Any
 
@@ -16,6 +15,7 @@ from vmm import (
     Device,
     GrowableRange,
     OutOfMemoryError,
+    RangeError,
     Size,
     StateError,
     Supply,
@@ -28,12 +28,13 @@ from vmm.uninterrupted import handed_over, uninterrupted, whole
 
 from .block_copies import copy_blocks
 from .blocks.block_ids import Ids as Blocks
+from .blocks.block_ids import id_array
 from .blocks.block_pool import BlockPool, Choice, block_ids
 from .compaction import Compacted, compact
 from .explain import Explanation, explain
 from .invariants import check_pool
 from .layout import K, KVLayout
-from .prefix.cache_events import Listener
+from .prefix.cache_events import Listener, Telling
 from .prefix.cached_blocks import CachedBlocks
 from .prefix.chain_hash import Tokens
 from .prefix.eviction import Order
@@ -45,6 +46,7 @@ from .shortage.report import Shortage
 from .spare import give_up_chunks, spare_chunks
 from .tables.batched_table import BatchedTable
 from .tables.tail_ids import TailIds
+from .whole_number import whole_number
 
 
 class KVPool:
@@ -58,7 +60,8 @@ class KVPool:
     ``prefix_cache`` the whole blocks of sequences whose token ids are known stay when they end, for prompts that begin
     alike, until their memory is needed; "lru", "row" or "blend" says in which order they go then (True is "lru": those
     that were used longest ago; "row": those whose row comes free soonest; "blend" weighs both). ``cache_events`` is
-    called with what is stored, hit and evicted, in the form that routers read (``paged.prefix.cache_events``).
+    called with what is stored, hit and evicted, in the form that routers read (``paged.prefix.cache_events``); what it
+    raises stops nothing: see ``cache_events_error``.
 
     Raises ValueError for a budget that holds no block, OutOfMemoryError when addresses (or, with ``prealloc``, memory)
     are not to be had.
@@ -85,6 +88,7 @@ class KVPool:
             unit = format_size(device.granularity)
             raise AlignmentError(f"the layout's chunk of {layout.chunk} bytes is no multiple of the granularity {unit}")
         total, max_rows = capacity(layout, blocks, budget, supply, prealloc=prealloc)
+        reserve_rows = whole_number("reserve_rows", reserve_rows)
         if reserve_rows < 0:
             raise ValueError(f"reserve_rows must be 0 or more, not {reserve_rows}")
         if supply is not None and supply.chunk_size != layout.chunk:
@@ -92,7 +96,11 @@ class KVPool:
         self.device, self.layout = device, layout
         self.reserve_rows, self.prealloc = reserve_rows, prealloc
         self.block_pool = BlockPool(layout.rows(total), max_rows)
-        self.prefix = _cache(self.block_pool, layout.block_size, prefix_cache, cache_events)
+        if cache_events is not None and not (prefix_cache and callable(cache_events)):
+            what = "cache_events needs prefix_cache=True" if not prefix_cache else "cache_events must be a function"
+            raise ValueError(f"{what}, not {prefix_cache if not prefix_cache else cache_events!r}")
+        self._telling = None if cache_events is None else Telling(cache_events)
+        self.prefix = _cache(self.block_pool, layout.block_size, prefix_cache, self._telling)
         self.tail_ids = TailIds(layout.block_size) if prefix_cache else None
         self._prefix_losses = 0
         self.table = BatchedTable(layout.block_size)
@@ -103,14 +111,14 @@ class KVPool:
         chunk = layout.chunk if supply is None else None
         self.range = GrowableRange(device, layout.reserve_bytes(total), chunk=chunk, supply=supply, name=name or "kv")
         self.memory = RowMemory(self.range, layout, self.block_pool.rows)
-        if prealloc:
-            with contextlib.ExitStack() as undo:
-                undo.callback(self.range.close)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.range.close)
+            if prealloc:
                 self.memory.commit(range(self.block_pool.max_rows), self.block_pool.max_rows)
-                undo.pop_all()
-            self.block_pool.commit(range(self.block_pool.max_rows))
-        if supply is not None:
-            supply.register(self)
+                self.block_pool.commit(range(self.block_pool.max_rows))
+            if supply is not None:
+                supply.register(self)
+            undo.pop_all()
 
     def __repr__(self) -> str:
         held, idle = self.block_pool.used - self.blocks_idle, self.blocks_idle
@@ -159,12 +167,19 @@ class KVPool:
     @property
     def blocks_free(self) -> int:
         """Blocks that ``allocate`` would grant now, with idle ones of the prefix cache and what other pools spare."""
+        if not self._usable:
+            return 0
         return self.block_pool.largest_grantable(self._new_rows(asking=True)) + self.blocks_idle
 
     @property
     def blocks_idle(self) -> int:
         """Blocks that only the prefix cache holds; they go when their memory is needed."""
         return self.prefix.cache.idle_count if self.prefix else 0
+
+    @property
+    def cache_events_error(self) -> Exception | None:
+        """What the listener of ``cache_events`` raised last, if it ever did; a RuntimeWarning told of the first."""
+        return self._telling.error if self._telling else None
 
     @property
     def empty_rows(self) -> int:
@@ -181,7 +196,10 @@ class KVPool:
         return self.prefix.holders(block) if self.prefix else self.block_pool.count(block)
 
     def can_allocate(self, blocks: int) -> bool:
-        """Whether ``blocks`` more blocks can be had; "not now" is a normal answer."""
+        """Whether ``blocks`` more blocks can be had; "not now" is a normal answer, also while the range sleeps."""
+        blocks = whole_number("blocks", blocks)
+        if not self._usable:
+            return False
         if 0 <= blocks <= self.block_pool.available or self.block_pool.can_allocate(blocks, self._new_rows()):
             return True
         return (bool(self.blocks_idle) or self._shared_supply is not None) and blocks <= self.blocks_free
@@ -191,8 +209,12 @@ class KVPool:
         return spare_chunks(self, cached=cached)
 
     def shortage(self, blocks: int) -> Shortage | None:
-        """Why ``blocks`` more blocks are not to be had now, and what would help; None if they are."""
-        return shortage_of(self, blocks)
+        """Why ``blocks`` more blocks are not to be had now, and what would help; None if they are.
+
+        Raises ClosedError after ``close``, StateError while the range sleeps.
+        """
+        self.check_usable()
+        return shortage_of(self, whole_number("blocks", blocks))
 
     @property
     def shared_supply(self) -> Supply | None:
@@ -221,7 +243,7 @@ class KVPool:
     @one_thread
     def _known_prefix(self, prompt: Ids[int] | Tokens, salt: int) -> tuple[Blocks, KnownTokens]:
         """Hold the blocks of a prompt's known prefix."""
-        ids = as_ids(prompt)
+        ids, salt = as_ids(prompt), whole_number("salt", salt)
         if ids is None or self.prefix is None:
             what = "has no prefix cache; make it with prefix_cache=True"
             if ids is None:
@@ -245,7 +267,7 @@ class KVPool:
         changed then, and the error's ``report`` is the ``Shortage``.
         """
         self.check_usable()
-        blocks = operator.index(blocks)  # NumPy's small ints overflow, and are no negative numbers
+        blocks = whole_number("blocks", blocks)
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate(blocks)
         with explained(self, blocks):
@@ -256,7 +278,7 @@ class KVPool:
     def allocate_array(self, blocks: int) -> Blocks:
         """As ``allocate``, for many blocks in less time: int64 [blocks]."""
         self.check_usable()
-        blocks = operator.index(blocks)
+        blocks = whole_number("blocks", blocks)
         if 0 <= blocks <= self.block_pool.available:
             return self.block_pool.allocate_array(blocks)
         with explained(self, blocks):
@@ -286,6 +308,7 @@ class KVPool:
     @one_thread
     def fork(self, blocks: Ids[int]) -> None:
         """Count one more holder of each block, as ``Sequence.fork`` does; ``live`` follows sequences only."""
+        self._check_not_closed()
         blocks = block_ids(blocks)
         self.block_pool.fork(blocks)
         if self.prefix:
@@ -348,8 +371,11 @@ class KVPool:
         pending: nothing more is allocated, rows go back as soon as they come empty, and so it completes by itself.
         Raises ValueError for a budget that holds no block, and for a pool made with ``prealloc``.
         """
+        self._check_not_closed()
         if self.prealloc:
             raise ValueError(f"{self.range.name!r} has all of its memory from the start; make a new pool")
+        if budget is None:
+            raise ValueError("a new budget must be a number of bytes or text such as '2 MiB', not None")
         _total, rows = capacity(self.layout, None, budget, None, prealloc=False)
         with Finishing() as rest, contextlib.ExitStack() as undo:
             undo.callback(self.block_pool.limit, self.block_pool.max_rows)
@@ -367,8 +393,18 @@ class KVPool:
         return self.range.collect(wait=wait)
 
     def copy_block(self, source: int, target: int, *, stream: int = 0) -> None:
-        """Copy all bytes of one block to another, in the order of ``stream``: one copy a plane."""
-        copy_blocks(self, [source], [target], stream)
+        """Copy all bytes of one block to another, in the order of ``stream``: one copy a plane.
+
+        Raises RangeError for a block that is not there, StateError for one without memory or for one onto itself.
+        """
+        self.check_usable()
+        pair = id_array([source, target], self.block_pool.rows.blocks).tolist()
+        for block in pair:  # a kernel that reads what is not mapped ends the work of the whole device
+            if not self.block_pool.committed.holds(block):
+                raise StateError(f"block {block} has no memory and cannot be copied; allocate it first")
+        if pair[0] == pair[1]:
+            raise StateError(f"block {pair[0]} cannot be copied onto itself; give another target")
+        copy_blocks(self, pair[:1], pair[1:], stream)
 
     @one_thread
     def compact(self, *, most: int | None = None, stream: int = 0, after: After = None) -> Compacted:
@@ -382,9 +418,12 @@ class KVPool:
         the pool's sequences, stay. All or nothing.
         """
         self.check_usable()
+        bound = self.block_pool.used if most is None else whole_number("most", most)
+        if bound < 0:
+            raise RangeError(f"cannot move {bound} blocks; give 0 or more, or None for all")
         if self.prealloc:
             return Compacted(0, 0, 0, 0)
-        return compact(self, self.block_pool.used if most is None else most, stream, after)
+        return compact(self, bound, stream, after)
 
     @uninterrupted
     def close(self) -> None:
@@ -428,7 +467,8 @@ class KVPool:
 
         Raises RangeError for an address outside its range, ClosedError after ``close``.
         """
-        return explain(self, address)
+        self._check_not_closed()
+        return explain(self, whole_number("address", address))
 
     def forget_lost(self) -> None:
         """After a sleep without a backup nothing is known any more."""
@@ -440,9 +480,17 @@ class KVPool:
 
     def check_usable(self) -> None:
         """Raise ClosedError after ``close``, and StateError, naming the tag, while the pool's range sleeps."""
+        self._check_not_closed()
+        self.range.check_awake()
+
+    @property
+    def _usable(self) -> bool:
+        """Whether ``check_usable`` would raise nothing."""
+        return not self.range.closed and not self.range.asleep
+
+    def _check_not_closed(self) -> None:
         if self.range.closed:
             raise ClosedError(f"{self.range.name} is closed; make a new pool")
-        self.range.check_awake()
 
     def _end_sequences(self) -> None:
         """A closed pool has no tokens; one that an array keeps open still has."""

@@ -10,6 +10,10 @@ from vmm.last_work import LastWork
 
 from .blocks.rows import Rows
 from .layout import KVLayout
+from .whole_number import whole_number
+
+MOST_BLOCKS = (1 << 31) - 1
+"""Blocks of a pool: their ids stand in tables of int32."""
 
 
 class RowMemory:
@@ -54,8 +58,11 @@ def capacity(
     Without blocks and budget, that of ``supply`` says how many addresses. Raises ValueError where there is no bound, or
     it holds no block.
     """
+    blocks = None if blocks is None else whole_number("blocks", blocks)
     if blocks is not None and blocks < 1:
         raise ValueError(f"blocks must be at least 1, not {blocks}")
+    if blocks is not None and blocks > MOST_BLOCKS:
+        raise ValueError(f"blocks must be at most {MOST_BLOCKS}, the most that tables of int32 name, not {blocks}")
     if budget is None:
         if blocks is not None:
             return blocks, None

@@ -17,6 +17,7 @@ from .prefix.chain_hash import Tokens
 from .prefix.known_tokens import KnownTokens, as_ids
 from .tables.batched_table import Numbers
 from .tables.block_table import Slots, Tables, slots_of
+from .whole_number import whole_number
 
 if TYPE_CHECKING:
     from .pool import KVPool
@@ -102,7 +103,7 @@ class Sequence:
         start, size = self.length, self._table.block_size
         used = -(-start // size)
         needed = -(-(start + tokens) // size) - used
-        self._table.make_room(used + needed)
+        self._make_room(used + needed, tokens)
         if start % size and self._tail_is_shared(tokens):
             self._append_to_a_copy(needed, stream)
         elif needed:
@@ -148,6 +149,7 @@ class Sequence:
         Raises RangeError for a token that is not there yet.
         """
         self._check_open()
+        token = whole_number("token", token)
         if not 0 <= token <= self.length:
             raise RangeError(f"token {token} cannot be dropped up to; the sequence has {self.length}")
         handles_of(after)
@@ -239,6 +241,13 @@ class Sequence:
     def _tail(self) -> int:
         """The last block."""
         return int(self._table.blocks[self.row, self._table.used(self.row) - 1])
+
+    def _make_room(self, columns: int, tokens: int) -> None:
+        """Have so many columns in the table, if there are the blocks for them: it does not become narrow again."""
+        if columns > self._table.blocks.shape[1] and not self.can_append(tokens):
+            lacking = self._new_blocks(tokens) + self._tail_is_shared(tokens)
+            self.pool.free(self.pool.allocate(lacking))  # says why not
+        self._table.make_room(columns)
 
     def _append_to_a_copy(self, needed: int, stream: int) -> None:
         """Exchange the shared last block for a copy of it, and take ``needed`` blocks besides."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import os
 import threading
 import weakref
@@ -60,6 +61,7 @@ class Stock:
     @uninterrupted
     def take(self, account: Account, count: int) -> list[PhysicalMemory]:
         """Give ``count`` chunks to ``account``, or raise and change nothing."""
+        count = operator.index(count)
         if count < 0:
             raise RangeError(f"cannot take {count} chunks; ask for 0 or more")
         try:
@@ -97,9 +99,9 @@ class Stock:
         """Take chunks back from ``account``."""
         with self.lock:
             mine = self.out.get
-            strange = next((chunk for chunk in chunks if mine(chunk) is not account), None)
-            if strange is not None or len(set(chunks)) != len(chunks):
-                wrong = "one chunk twice" if strange is None else strange
+            strange = [chunk for chunk in chunks if mine(chunk) is not account]
+            if strange or len(set(chunks)) != len(chunks):
+                wrong = strange[0] if strange else "one chunk twice"
                 raise StateError(f"{wrong} was given back; {account.name} has {account.out} others in use")
             for chunk in chunks:
                 del self.out[chunk]

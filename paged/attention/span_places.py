@@ -23,7 +23,7 @@ from ..tables.block_table import Slots
 def span_kv(kv: ContiguousKV, layer: int) -> PagedKV:
     """K and V of one layer. Raises RangeError for a layer that is not there, ValueError for a latent without V."""
     spec = kv.spec
-    check_place("layer", layer, spec.layers)
+    layer = check_place("layer", layer, spec.layers)
     if spec.components == 1:
         raise ValueError("attention over one latent component is not supported yet; K and V are needed")
     return PagedKV(

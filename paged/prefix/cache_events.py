@@ -7,6 +7,8 @@ stored with the first block of these tokens, and removed with the last.
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,3 +64,22 @@ class AllBlocksCleared:
 
 CacheEvent = BlocksStored | BlocksRemoved | BlocksHit | AllBlocksCleared
 Listener = Callable[[CacheEvent], None]
+
+
+class Telling:
+    """Calls a listener in the middle of a change, which ends well whatever it raises: ``error`` is the last of that."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.error: Exception | None = None
+        self._listener = listener
+
+    def __call__(self, event: CacheEvent) -> None:
+        """Tell of one event."""
+        try:
+            self._listener(event)
+        except Exception as error:
+            first, self.error = self.error is None, error
+            if first:
+                text = f"the listener of cache events raised {error!r} for {type(event).__name__} and has missed that"
+                with contextlib.suppress(RuntimeWarning):  # raised as an error it would stop the change after all
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)

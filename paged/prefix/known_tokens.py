@@ -62,7 +62,7 @@ def as_ids(tokens: Any) -> Tokens | None:
     usual = type(tokens) is np.ndarray and tokens.dtype is _INT32 and tokens.ndim == 1
     if usual and np.minimum.reduce(tokens, initial=0) >= 0:
         return tokens  # type: ignore[no-any-return]  # it was looked at
-    if not isinstance(tokens, (np.ndarray, list, tuple)):  # in half the time of a union
+    if not isinstance(tokens, (np.ndarray, list, tuple, range)):  # in half the time of a union
         return None
     found = np.asarray(tokens)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):

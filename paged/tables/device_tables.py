@@ -16,6 +16,7 @@ from vmm import ClosedError, GrowableRange, RangeError, StateError, round_up
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted, whole
 
+from ..whole_number import whole_number
 from .batch import Batch
 from .batched_table import Numbers
 from .staging_ring import StagingRing
@@ -38,6 +39,8 @@ class DeviceTables:
 
     @whole
     def __init__(self, batch: Batch, max_sequences: int, max_blocks: int) -> None:
+        max_sequences = whole_number("max_sequences", max_sequences)
+        max_blocks = whole_number("max_blocks", max_blocks)
         if min(max_sequences, max_blocks) < 1:
             raise RangeError(f"{max_sequences} sequences of {max_blocks} blocks is no table; give 1 or more of each")
         if batch.watched:
@@ -152,8 +155,9 @@ class DeviceTables:
         places, columns = np.repeat(moved, used[moved]), _counted(used[moved])
         if changed:
             there = place_of[changed[0]]
-            known = (there >= 0) & (changed[1] < used[there])
-            entries = np.unique(there[known] * self.max_blocks + changed[1][known])  # each once, as it is now
+            there, column = there[there >= 0], changed[1][there >= 0]
+            known = column < used[there]
+            entries = np.unique(there[known] * self.max_blocks + column[known])  # each once, as it is now
             places = np.concatenate((places, entries // self.max_blocks))
             columns = np.concatenate((columns, entries % self.max_blocks))
         return np.stack((places, columns, table.blocks[batch.rows[places], columns]), axis=1)

@@ -162,6 +162,19 @@ def test_a_change_from_the_host_would_be_seen_too_early(batch, pool, device, req
     assert not (pool.view(slot // size, 0)[:, slot % size] == 1).any()
 
 
+def test_an_empty_batch_is_brought_up_to_date_too(tables, batch, pool):
+    tables.update()
+    for sequence in list(batch):
+        batch.remove(sequence)
+        sequence.append(40)
+    tables.update()
+    assert_current(tables)
+    batch.add(pool.sequences[1])
+    pool.sequences[0].append(100)
+    tables.update()
+    assert_current(tables)
+
+
 def test_buffers_are_written_again_only_when_they_are_free(tables, batch, request):
     for _ in range(4):
         batch.append()
