@@ -6,7 +6,7 @@
 
 Where neither fills the step, the rest of it is not the GPU's work but launches, scheduling and sampling. Estimates: the
 log says nothing of the GPU, so that its rates are those of the options (by default an H100's). Source: Williams,
-Waterman and Patterson, "Roofline" (CACM 52(4), 2009); ``paged.roofline``.
+Waterman and Patterson, "Roofline" (CACM 52(4), 2009); ``paged.serving.roofline``.
 """
 
 from __future__ import annotations
