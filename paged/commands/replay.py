@@ -104,7 +104,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 @click.option("--processes", type=click.IntRange(1), help="So many policies run side by side; by default one a CPU.")
 @click.option("--calls", is_flag=True, help="Count the driver calls of each name too, as the JSON always does.")
 @click.option("--json", "json_path", metavar="FILE", help="Write the report as JSON; - is standard output.")
-@click.option("--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
+@click.option("-o", "--output", "--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
 @click.option("--record", "record_path", metavar="FILE", help="Record one paged policy, for view and export.")
 def replay(
     trace: str | None,

@@ -182,7 +182,7 @@ def test_the_table_says_what_was_swapped_moved_and_found(tmp_path: Path) -> None
     assert "in the duration from the first step on" in " ".join(found.stdout.split())
 
 
-@pytest.mark.parametrize("option", ["--json", "--plot"])
+@pytest.mark.parametrize("option", ["--json", "--plot", "-o", "--output"])
 def test_the_trace_is_never_written_over(trace: Path, tmp_path: Path, option: str) -> None:
     link = tmp_path / "link.png"
     link.symlink_to(trace)
