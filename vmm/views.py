@@ -43,6 +43,13 @@ class View:
         }
 
 
+def is_view(array: Any) -> bool:
+    """Whether an array's bytes are a range's, which queued work may be about to write: no host looks at them."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, View)
+
+
 class Viewable(Protocol):
     """A range whose memory arrays may view."""
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from kernels_cu import Rotary, Scoring, launch, plan_prefill
 from vmm import RangeError
+from vmm.views import is_view
 
 from ..pool import KVPool
 from ..tables.block_table import Slots, Tables
@@ -66,7 +67,7 @@ def append(
         if given.size and given.dtype.kind != "i":
             raise RangeError(f"slots must be whole numbers of 64 bits, not {given.dtype}")
         slots = given.astype(np.int64)
-    if isinstance(slots, np.ndarray) and slots.size and int(slots.max()) >= end:
+    if isinstance(slots, np.ndarray) and slots.size and not is_view(slots) and int(slots.max()) >= end:
         raise RangeError(f"slot {slots.max()} is not there; the pool has slots 0 to {end - 1}")
     launch.append_kv(
         pool.device,

@@ -85,6 +85,28 @@ def test_decode_steps_from_device_tables(pool, device):
         assert error_of(out, wanted) <= 2e-3 * 4
 
 
+@pytest.mark.parametrize("poison", [0x7F, 0x00])
+def test_slots_on_the_device_are_not_looked_at_before_they_are_there(poison):
+    """Of fresh memory they would be refused, or those of another step be taken for good."""
+    api = vmm.HostDriver(memory="256 MiB", streams="deferred", poison=poison)
+    layout = paged.KVLayout(paged.KVSpec(1, 2, 64, "float16"), 16, "block")
+    with vmm.Device(driver=api) as device, paged.KVPool(device, layout, budget=32 * MIB) as pool:
+        batch, keys, values = filled(pool, [15, 40])
+        with paged.DeviceTables(batch, 2, 8) as tables:
+            batch.append()
+            tables.update()
+            key, value = drawn(100, 2, 2, 2, 64)
+            attention.append(pool, 0, key, value, tables.slots[:2])
+            query = drawn(200, 2, 4, 64)
+            out = attention.decode(pool, 0, query, tables)
+            keys = [np.concatenate((old, new[None])) for old, new in zip(keys, key, strict=True)]
+            values = [np.concatenate((old, new[None])) for old, new in zip(values, value, strict=True)]
+            device.synchronize()
+        assert error_of(out, reference.paged_attention(query, keys, values)) <= 2e-3 * 4
+        with pytest.raises(vmm.RangeError, match=r"slot \d+ is not there"):
+            attention.append(pool, 0, key, value, np.array([0, 10**9]))
+
+
 def test_tables_that_are_older_than_their_batch_are_refused(pool):
     batch, _keys, _values = filled(pool, [16, 5])
     query = drawn(9, 2, 4, 64)
