@@ -45,11 +45,18 @@ def decode_build(dtype: str, head_dim: int, layout: str, arch: str) -> DecodeBui
 
 def check_walkable(dtype: str, head_dim: int, layout: str) -> None:
     """Raise LaunchError unless the kernels on tensor cores walk such a cache."""
-    if head_dim not in HEAD_DIMS or layout == "vllm" or dtype == "float32":
-        raise LaunchError(
-            f"the kernels on tensor cores take head_dim 64, 128 or 256, layout hnd or nhd, and no float32, not "
-            f"{head_dim}, {layout} and {dtype}; use paged_attention_simple"
-        )
+    if wrong := misfit(dtype, head_dim, layout):
+        needed, found = wrong
+        raise LaunchError(f"the kernels on tensor cores take {needed}, not {found}; use paged_attention_simple")
+
+
+def misfit(dtype: str, head_dim: int, layout: str) -> tuple[str, str] | None:
+    """What the kernels on tensor cores need of a cache, and what such a one is of instead; None if they walk it."""
+    if dtype == "float32":
+        return "float16 or bfloat16", dtype
+    if head_dim not in HEAD_DIMS:
+        return "head_dim 64, 128 or 256", f"head_dim {head_dim}"
+    return ("layout hnd or nhd", f"layout {layout}") if layout == "vllm" else None
 
 
 def decode_constants(

@@ -9,7 +9,7 @@ import numpy as np
 from kernels_cu import LaunchError, PagedKV, net
 from kernels_cu.arrays import DTYPES
 from kernels_cu.launches.arguments import HALVES
-from kernels_cu.launches.decode_build import decode_build
+from kernels_cu.launches.decode_build import decode_build, misfit
 from kernels_cu.launches.prefill import prefill_build
 from vmm import Device
 
@@ -43,6 +43,9 @@ def choose_kernel(
         return "fast" if needs else "simple"  # whose launch says what is wrong
     if not reason and device.arch != CPU and not _holds(device, fast, kv, query):
         reason = f"{fast} was wrong on {device.name}, and kernel='fast' forces it"
+    wrong = misfit(kv.dtype, kv.head_dim, kv.layout) if needs else None
+    if wrong:
+        raise LaunchError(f"{needs} needs {wrong[0]}; this pool is of {wrong[1]}")
     if needs and reason:
         raise LaunchError(f"only the kernel on tensor cores does {needs}: {reason}")
     return "fast" if needs or (device.arch != CPU and not reason) else "simple"

@@ -35,7 +35,7 @@ class AttentionOptions:
             "a window": self.window is not None,
             "a soft cap": self.scoring.soft_cap is not None,
             "ALiBi": self.scoring.alibi is not None,
-            "attention sinks": self.scoring.sinks is not None,
+            "an attention sink": self.scoring.sinks is not None,
             "the LSE": self.lse is not None,
         }
         return next((option for option, given in asked.items() if given), "")

@@ -384,11 +384,18 @@ def test_wrong_arguments_are_one_line_errors(cases, wrong, text):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "layout", "head_dim"), [("float32", "hnd", 64), ("float16", "vllm", 64), ("float16", "hnd", 96)]
+    ("dtype", "layout", "head_dim", "text"),
+    [
+        ("float32", "hnd", 64, "take float16 or bfloat16, not float32; use"),
+        ("float16", "vllm", 64, "take layout hnd or nhd, not layout vllm; use"),
+        ("float16", "hnd", 96, "take head_dim 64, 128 or 256, not head_dim 96; use"),
+    ],
 )
-def test_a_cache_that_tensor_cores_do_not_take_is_refused_with_the_kernel_that_does(cases, dtype, layout, head_dim):
+def test_a_cache_that_tensor_cores_do_not_take_is_refused_with_the_kernel_that_does(
+    cases, dtype, layout, head_dim, text
+):
     case = cases.Case(dtype, layout, head_dim, lengths=(20,))
-    with pytest.raises(LaunchError, match=r"tensor cores take head_dim 64, 128 or 256, .*; use paged_attention_simple"):
+    with pytest.raises(LaunchError, match=f"tensor cores {text} paged_attention_simple$"):
         case.decode(HostTarget())
 
 

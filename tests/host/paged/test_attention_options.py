@@ -92,12 +92,39 @@ def test_the_window_of_the_spec_is_used_unless_another_is_given(device):
         assert np.array_equal(prefilled, found.values[0].repeat(4, axis=1))  # a token that sees itself alone
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "layout", "options", "text"),
+    [
+        (80, "hnd", {"window": 9}, "a window needs head_dim 64, 128 or 256; this pool is of head_dim 80"),
+        (
+            64,
+            "vllm",
+            {"scoring": Scoring(soft_cap=5.0)},
+            "a soft cap needs layout hnd or nhd; this pool is of layout vllm",
+        ),
+        (
+            64,
+            "vllm",
+            {"scoring": Scoring(sinks=SINKS)},
+            "an attention sink needs layout hnd or nhd; this pool is of layout",
+        ),
+    ],
+)
+def test_what_an_option_needs_is_said_beside_what_the_pool_is(device, head_dim, layout, options, text):
+    spec = paged.KVSpec(2, 2, head_dim, "float16")
+    with paged.KVPool(device, paged.KVLayout(spec, layout=layout, chunk=device.granularity), blocks=8) as pool:
+        sequence = pool.sequence()
+        attention.append(pool, 1, *np.zeros((2, 20, 2, head_dim), np.float16), sequence.append(20))
+        with pytest.raises(LaunchError, match=text):
+            attention.decode(pool, 1, np.zeros((1, HEADS, head_dim), np.float16), [sequence], **options)
+
+
 def test_a_window_that_hides_nothing_needs_no_other_kernel(device):
     with _pool(device, dtype="float32") as pool:  # which only the simple kernel takes
         found = _filled(pool, dtype=np.float32)
         every = attention.decode(pool, 1, found.query, found.sequences)
         assert np.array_equal(attention.decode(pool, 1, found.query, found.sequences, window=200), every)
-        with pytest.raises(LaunchError, match=r"only the kernel on tensor cores does a window: .* no float32, not 64"):
+        with pytest.raises(LaunchError, match=r"^a window needs float16 or bfloat16; this pool is of float32$"):
             attention.decode(pool, 1, found.query, found.sequences, window=199)
 
 
