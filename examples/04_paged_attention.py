@@ -13,7 +13,7 @@ import numpy as np
 
 import paged
 import vmm
-from kernels_cu import reference
+from kernels_cu import CompilerMissingError, reference
 from paged import attention
 
 LENGTHS = (1, 15, 16, 17, 250, 1000)
@@ -81,4 +81,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CompilerMissingError as error:
+        sys.exit(f"error: {error}")

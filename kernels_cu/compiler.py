@@ -127,7 +127,7 @@ def _too_old(identity: str) -> str:
 
 
 def _missing(chosen: str, refused: Sequence[str]) -> str:
-    remedy = "install g++ 12 or clang 15 or newer, or run: python -m pip install ziglang"
+    remedy = "install g++ 12 or clang 15 or newer, or run: python -m pip install 'pagewalk[host]'"
     if chosen.strip() and not refused:
         return f"CXX names {chosen!r}, which is not on the PATH; unset it, or {remedy}"
     reason = "; ".join(refused) if refused else "there is no C++ compiler on the PATH"

@@ -19,7 +19,7 @@ from .constants import Constants, define
 from .cubin import kernel_parameters
 from .errors import CompileError, CompilerMissingError
 from .kernel import Extent
-from .nvrtc import REMEDY, compile_cubin
+from .nvrtc import compile_cubin
 from .parameters import Argument, Parameter
 from .source import gpu_source
 from .target import Target
@@ -29,6 +29,8 @@ ILLEGAL_ADDRESS = 700
 
 SHARED_WITHOUT_ASKING = 48 * 1024
 """Bytes of shared memory that a block may have unless the kernel is allowed more, on the current device."""
+
+_REMEDY = "run: python -m pip install 'pagewalk[cuda13]' (or [cuda12])"
 
 
 class CupyKernel:
@@ -50,7 +52,7 @@ class CupyKernel:
         except RuntimeError as error:
             if "CUDA headers" not in str(error):
                 raise
-            raise CompilerMissingError(f"CuPy compiles nothing without CUDA's headers; {REMEDY}") from None
+            raise CompilerMissingError(f"CuPy compiles nothing without CUDA's headers; {_REMEDY}") from None
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -91,9 +93,7 @@ def _import_cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise CompilerMissingError(
-            f"kernels on a GPU need CuPy ({error}); run: python -m pip install 'pagewalk[cuda13]' (or [cuda12])"
-        ) from None
+        raise CompilerMissingError(f"kernels on a GPU need CuPy ({error}); {_REMEDY}") from None
     return cupy
 
 

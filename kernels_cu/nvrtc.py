@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import CompileError, CompilerMissingError
 
-REMEDY = "run: python -m pip install nvidia-cuda-nvrtc nvidia-cuda-runtime"
+REMEDY = "run: python -m pip install 'pagewalk[test]'"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .errors import CompileError, CompilerMissingError
 
-REMEDY = "run: python -m pip install nvidia-cuda-nvdisasm"
+REMEDY = "run: python -m pip install 'pagewalk[test]'"
 _FUNCTION = re.compile(r"\.text\.(\w+):")
 _LABEL = re.compile(r"(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@(!?U?P\d+)\s+)?([A-Z][A-Z0-9_.]*)\s*(.*?)\s*;")

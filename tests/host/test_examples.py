@@ -39,6 +39,19 @@ def test_an_example_runs(path, tmp_path):
     assert done.stdout.strip()
 
 
+@pytest.mark.parametrize("name", sorted(NEEDS_COMPILER))
+def test_without_a_compiler_an_example_says_in_one_line_what_to_install(name, tmp_path):
+    path = next(path for path in EXAMPLES if path.name == name)
+    environment = {**os.environ, "CXX": "no-such-compiler", "VMM_DRIVER": "host"}
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: CXX names 'no-such-compiler'")
+    assert done.stderr.endswith("python -m pip install 'pagewalk[host]'\n")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_short_and_says_what_the_reader_will_see(path):
     text = path.read_text()

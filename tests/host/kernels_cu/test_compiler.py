@@ -41,10 +41,10 @@ def test_without_a_compiler_the_error_says_how_to_get_one(tools, cases):  # noqa
         find_compiler()
     assert str(caught.value) == (
         "kernels on the CPU need a C++ compiler: there is no C++ compiler on the PATH; "
-        "install g++ 12 or clang 15 or newer, or run: python -m pip install ziglang"
+        "install g++ 12 or clang 15 or newer, or run: python -m pip install 'pagewalk[host]'"
     )
     case = cases.Case("float32", head_dim=248, lengths=(1,))
-    with pytest.raises(CompilerMissingError, match="python -m pip install ziglang"):
+    with pytest.raises(CompilerMissingError, match=r"python -m pip install 'pagewalk\[host\]'"):
         case.attend(HostTarget())
 
 

@@ -181,7 +181,7 @@ def test_compile_errors_are_one_line(cupy):
     with pytest.raises(CompileError, match=r"^NVRTC could not compile append_kv: append_kv\.cu\(7\): error: no$"):
         _start(CupyKernel(PACKAGE / "append_kv.cu", CONSTANTS, "sm_90"))
     cupy.error = RuntimeError("Failed to find CUDA headers. Please install CUDA toolkit headers via pip: ...")
-    with pytest.raises(CompilerMissingError, match=r"pip install nvidia-cuda-nvrtc nvidia-cuda-runtime$"):
+    with pytest.raises(CompilerMissingError, match=r"pip install 'pagewalk\[cuda13\]' \(or \[cuda12\]\)$"):
         _start(CupyKernel(PACKAGE / "append_kv.cu", CONSTANTS, "sm_90"))
     cupy.error = RuntimeError("something else")
     with pytest.raises(RuntimeError, match="something else"):

@@ -234,12 +234,12 @@ def _code(cubin, kernel):
     return {name: content for name, content in sections(cubin) if name in (f".text.{kernel}", f".nv.info.{kernel}")}
 
 
-def test_without_nvrtc_the_error_names_the_wheel(monkeypatch):
+def test_without_nvrtc_the_error_names_the_extra(monkeypatch):
     def not_there():
         raise RuntimeError("libnvrtc.so.13 not found")
 
     monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", not_there)
     with pytest.raises(
-        CompilerMissingError, match=r"NVRTC library was not found .*; run: python -m pip install nvidia-cuda-nvrtc"
+        CompilerMissingError, match=r"NVRTC library was not found .*; run: python -m pip install 'pagewalk\[test\]'"
     ):
         nvrtc.nvrtc_version()
