@@ -39,7 +39,7 @@ def main(context: click.Context) -> None:
         raise click.UsageError("name a command: report")
 
 
-@main.command("report", epilog=EXAMPLE)
+@main.command("report", epilog=EXAMPLE, short_help="What each kernel needs of a GPU, and of memory.")
 @click.option("--dtype", type=click.Choice(list(ELEMENT_BYTES)), default="bfloat16", show_default=True)
 @click.option("--head-dim", type=click.IntRange(8, 256), default=128, show_default=True, help="A multiple of 8.")
 @click.option("--layout", type=click.Choice(LAYOUTS), default="hnd", show_default=True)
@@ -88,9 +88,7 @@ def _memory(dtype: str, head_dim: int, kernels: Sequence[str], as_json: bool) ->
     if as_json:
         print(json.dumps({"schema": 1, "memory": [asdict(row) for row in found]}, indent=2))
     else:
-        print(f"{dtype}, head_dim {head_dim}, counted on the CPU: sectors of 32 bytes a request,")
-        print("bytes used of those fetched, pages of 2 MiB a request and of the whole launch,")
-        print("and turns of the banks of shared memory over the fewest possible")
+        print(f"{dtype}, head_dim {head_dim}; requests to the cache, counted on the CPU:")
         print_memory(found)
 
 

@@ -7,8 +7,18 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from .memory_report import MemoryRow
+from .memory_findings import findings
+from .memory_report import LAYERS, LENGTHS, MemoryRow
 from .report import KernelReport
+
+_LEGEND = (
+    ("order", "a KV block holds all layers (block), or each has a plane (layer)"),
+    ("KV blocks", "of a sequence: in order, or shuffled over the pool"),
+    ("sectors each", "sectors of 32 bytes, a request of a warp"),
+    ("bytes used", "of all bytes of those sectors"),
+    ("pages in all", "pages of 2 MiB that the launch touches"),
+    ("bank turns", "turns of the banks of shared memory over the fewest possible"),
+)
 
 
 def print_report(found: Sequence[KernelReport]) -> None:
@@ -23,22 +33,40 @@ def print_report(found: Sequence[KernelReport]) -> None:
 
 
 def print_memory(found: Sequence[MemoryRow]) -> None:
-    """Print what the requests of each kernel to the cache cost."""
+    """Print what the requests of each kernel to the cache cost, what each figure is, and what to conclude."""
+    console = Console()
+    console.print(f"one layer of {LAYERS}, {len(LENGTHS)} sequences of {LENGTHS[0]} tokens")
+    console.print(_legend())
+    console.print()
+    console.print(_memory(found))
+    console.print()
+    for sentence in findings(found):
+        console.print(sentence)
+
+
+def _legend() -> Table:
+    legend = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for name, meaning in _LEGEND:
+        legend.add_row(f"  {name}", meaning)
+    return legend
+
+
+def _memory(found: Sequence[MemoryRow]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), collapse_padding=True, pad_edge=False)
-    for column in ("kernel", "layout", "order", "blocks", ""):
+    for column in ("kernel", "layout", "order", "KV\nblocks", ""):
         table.add_column(column, no_wrap=True)
-    for column in ("sectors", "used", "pages", "all", "banks"):
+    for column in ("sectors\neach", "bytes\nused", "pages\nin all", "bank\nturns"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in found:
-        figures = (f"{row.sectors_per_request:.1f}", f"{row.used:.0%}", f"{row.pages_per_request:.2f}", str(row.pages))
+        figures = (f"{row.sectors_per_request:.1f}", f"{row.used:.0%}", str(row.pages))
         banks = "" if row.conflicts is None else f"{row.conflicts:.2f}"
         what = (row.kernel, row.layout, row.order, row.place, "store" if row.write else "load")
         table.add_row(*what, *figures, banks)
-    Console().print(table)
+    return table
 
 
 def _needs(found: Sequence[KernelReport]) -> Table:
-    table = _table("registers", "spills", "stack", "shared", "blocks", "params")
+    table = _table("registers", "spills", "stack", "shared", "thread\nblocks", "params")
     for row in found:
         needs = row.needs
         cells = (needs.registers, needs.spills, needs.stack, row.shared, row.thread_blocks, len(needs.parameters))

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from kernels_cu.__main__ import main
-from kernels_cu.memory_report import CASES, memory_report
+from kernels_cu.memory_findings import findings
+from kernels_cu.memory_report import CASES, MemoryRow, memory_report
 
 PIECE = 2 * 8 * 16 * 128 * 2
 """Bytes of a block of 16 tokens in one layer: K and V of 8 heads of 128 elements of bfloat16."""
@@ -86,9 +87,13 @@ def test_the_command():
 
     done = run("--kernel", "paged_decode", "--kernel", "decode_merge")
     assert done.exit_code == 0
-    *_, header, first = done.stdout.splitlines()[:5]
-    assert header.split() == ["kernel", "layout", "order", "blocks", "sectors", "used", "pages", "all", "banks"]
-    assert first.split() == [
+    legend, table, told = done.stdout.split("\n\n")
+    above, below, first = (line.split() for line in table.splitlines()[:3])
+    assert above == ["KV", "sectors", "bytes", "pages", "bank"]
+    assert below == ["kernel", "layout", "order", "blocks", "each", "used", "in", "all", "turns"]
+    for name in ("order", "KV blocks", "sectors each", "bytes used", "pages in all", "bank turns"):
+        assert f"\n  {name} " in legend
+    assert first == [
         "paged_decode",
         "hnd",
         "block",
@@ -97,11 +102,43 @@ def test_the_command():
         "load",
         "16.0",
         "100%",
-        "1.00",
         "32",
         "1.00",
     ]
+    assert " ".join(told.split()) == (
+        "Every byte fetched is used. Pages that one layer's KV blocks lie on: 32 in order block, 1 to 8 in order "
+        "layer. Each needs a translation of its own. No kernel waits for a bank of shared memory."
+    )
     assert max(map(len, done.stdout.splitlines())) <= 80
     found = json.loads(run("--json", "--kernel", "paged_decode").stdout)
     assert len(found["memory"]) == 8
     assert found["memory"][0]["sectors_per_request"] == 16
+
+
+def _row(kernel="paged_decode", *, layout="hnd", order="block", write=False, used=1.0, pages=1, each=1.0, turns=None):
+    return MemoryRow(kernel, layout, order, "in order", write, 9, 16.0, used, each, pages, turns)
+
+
+def test_the_conclusion_names_what_is_not_as_it_should_be():
+    rows = [
+        _row(turns=1.0, pages=4),
+        _row("append_kv", layout="vllm", write=True, used=0.11, pages=6),
+        _row("append_kv", layout="vllm", order="layer", write=True, used=0.11, each=1.5, pages=2),
+        _row("paged_prefill", order="layer", turns=1.25, pages=2),
+        _row("paged_attention_simple", pages=5, used=0.67),
+        _row("paged_attention_simple", pages=5, layout="vllm", used=0.12),
+    ]
+    assert list(findings(rows)) == [
+        "Not every byte fetched is used: by append_kv 11% in layout vllm; by paged_attention_simple 67% in layout hnd, "
+        "12% in layout vllm.",
+        "Pages that one layer's KV blocks lie on: 4 to 6 in order block, 2 in order layer. Each needs a translation of "
+        "its own.",
+        "A request of append_kv touches up to 1.50 pages (mean of a launch).",
+        "More turns of the banks than needed: paged_prefill (1.25).",
+    ]
+
+
+def test_the_help_of_the_group_is_whole():
+    told = CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"}).stdout
+    assert "report  What each kernel needs of a GPU, and of memory." in told
+    assert "..." not in told.partition("Commands:")[2]

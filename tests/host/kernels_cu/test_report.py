@@ -57,8 +57,9 @@ def test_the_table_has_every_kernel(monkeypatch):
     version = _need_nvrtc()
     _hide_nvdisasm(monkeypatch)
     done = _run("--arch", "sm_90")
-    first, header, *rows = done.stdout.splitlines()
+    first, above, header, *rows = done.stdout.splitlines()
     assert first.startswith(f"NVRTC {version}, bfloat16, head_dim 128, hnd; figures of the cubins, no device used")
+    assert above.split() == ["thread"]  # blocks, not KV blocks
     assert header.split() == ["kernel", "arch", "registers", "spills", "stack", "shared", "blocks", "params"]
     assert [row.split()[:2] for row in rows] == [[kernel, "sm_90"] for kernel in KERNELS]
     assert all(re.fullmatch(r"\w+ +sm_90 +\d+ +0 +0 +\d+ +\d+ +\d+ *", row) for row in rows)
@@ -69,7 +70,7 @@ def test_the_command_is_silent_but_for_the_report():
     _need_nvrtc()
     command = [sys.executable, "-m", "kernels_cu", "report", "--arch", "sm_80", "--kernel", "fill_blocks"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[2].startswith("fill_blocks  sm_80 ")
+    assert done.stdout.splitlines()[3].startswith("fill_blocks  sm_80 ")
     assert done.stderr == ""  # the bar that shows progress is for a terminal
 
 
@@ -162,11 +163,11 @@ def test_an_architecture_that_nvrtc_does_not_know_is_one_line():
     assert re.fullmatch(r"error: NVRTC could not compile append_kv for sm_30: .*\n", done.stderr)
 
 
-def test_a_missing_nvrtc_is_one_line_that_names_the_wheel(monkeypatch):
+def test_a_missing_nvrtc_is_one_line_that_names_the_extra(monkeypatch):
     def not_there():
         raise RuntimeError("no library")
 
     monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", not_there)
     done = _run()
     assert done.exit_code == 1
-    assert re.fullmatch(r"error: the NVRTC library was not found .*pip install nvidia-cuda-nvrtc .*\n", done.stderr)
+    assert re.fullmatch(r"error: the NVRTC library was not found .*pip install 'pagewalk\[test\]'\n", done.stderr)
