@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .pool import KVPool
 
 
+@uninterrupted  # the turn that is borrowed would never come back
 def spare_chunks(pool: KVPool, *, cached: bool) -> int:
     """What ``KVPool.spare`` says."""
     with pool.busy.borrowed() as mine:
