@@ -228,9 +228,10 @@ class MemoryRange:
     @contextlib.contextmanager
     def _alone(self, *, asleep: bool = False) -> Iterator[None]:
         """One change at a time, on an open range that is awake, or also on one that is ``asleep``."""
-        if not self._busy.acquire(blocking=False):
-            raise StateError(f"{self.name} is being changed by another thread; a range belongs to one thread at a time")
-        with Uninterrupted():
+        with Uninterrupted():  # from before the lock is had, which would stay locked
+            if not self._busy.acquire(blocking=False):
+                text = f"{self.name} is being changed by another thread; a range belongs to one thread at a time"
+                raise StateError(text)
             try:
                 self._check_open() if asleep else self.check_awake()
                 yield

@@ -145,3 +145,36 @@ def test_ranges_are_whole_after_an_interrupt(device, monkeypatch):
         monkeypatch.undo()
         assert (kv.committed, kv.size) == (8 << 20, 8 << 20)
         kv.shrink("4 MiB")
+
+
+def interrupted_in(file, line, change):
+    """Call ``change`` and interrupt it at a line of one file; whether it got as far as that."""
+    left = line
+
+    def trace(frame, event, _argument):
+        nonlocal left
+        if event == "line" and frame.f_code.co_filename.endswith(file):
+            left -= 1
+            if not left:
+                sys.settrace(None)
+                interrupt()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        change()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_a_range_is_never_left_busy(rules):
+    with vmm.GrowableRange(rules, "64 MiB") as kv:
+        kv.commit([0])
+        line = 0
+        while interrupted_in("memory_range.py", line := line + 1, lambda: kv.protect(0, kv.chunk_size, "rw")):
+            kv.protect(0, kv.chunk_size, "r")  # StateError if it was left busy
+        assert line > 5
