@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .blocks.block_invariants import check_block_pool
 from .blocks.block_invariants import must as must
 from .prefix.cache_invariants import check_prefix
@@ -21,17 +23,20 @@ def check_pool(pool: KVPool) -> None:
     chunks = sorted(pool.memory.chunks(pool.block_pool.committed))
     must(pool.range.held_chunks() == chunks, "committed chunks are not those of the committed rows")
     must(not pool.prealloc or pool.block_pool.committed.count == pool.block_pool.max_rows, "a row was given back")
-    size = pool.layout.block_size
-    holders: dict[int, int] = {}
-    filled: dict[int, int] = {}
-    must(sorted(pool.table.open_rows()) == sorted(one.row for one in pool.sequences), "a row has no sequence")
-    for sequence in pool.sequences:
-        must(sequence.dropped <= sequence.length, f"{sequence} has dropped {sequence.dropped} tokens")
-        for first, block in zip(range(sequence.dropped, sequence.length, size), sequence.held, strict=True):
-            holders[block] = holders.get(block, 0) + 1
-            filled[block] = min(size, sequence.length - first)
+    _check_tables(pool)
+
+
+def _check_tables(pool: KVPool) -> None:
+    """Each open row has a sequence; what stands in tables is held so often; each token of a block counts once."""
+    table, counts = pool.table, pool.block_pool.counts.numbers
+    must(sorted(table.open_rows()) == sorted(one.row for one in pool.sequences), "a row has no sequence")
+    must((table.dropped * table.block_size <= table.lengths).all(), "a row has dropped more tokens than it had")
+    named, tokens = table.fills()
+    blocks, first, times = np.unique(named, return_index=True, return_counts=True)
     if pool.prefix:
-        check_prefix(pool.prefix, holders)
-    for block, number in holders.items():
-        must(pool.count(block) >= number, f"block {block} is in {number} tables, counted {pool.count(block)} times")
-    must(pool.tokens == sum(filled.values()), f"{pool.tokens} tokens counted, {sum(filled.values())} in tables")
+        check_prefix(pool.prefix, set(blocks.tolist()))
+        counts = counts - (pool.prefix.cache.nodes >= 0)
+    short = blocks[counts[blocks] < times]
+    must(not len(short), f"block {short[:1]} is in more tables than it is counted times")
+    filled = int(tokens[first].sum())
+    must(pool.tokens == filled, f"{pool.tokens} tokens counted, {filled} in tables")

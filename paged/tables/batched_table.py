@@ -161,6 +161,12 @@ class BatchedTable:
         found, times = np.unique(self.blocks[self._holds()], return_counts=True)
         return dict(zip(found.tolist(), times.tolist(), strict=True))
 
+    def fills(self) -> tuple[Numbers, Numbers]:
+        """The block that each entry names, and how many tokens of it the entry's row has; in the order of rows."""
+        rows, columns = np.nonzero(self._holds())
+        tokens = np.minimum(self.block_size, self.lengths[rows] - columns * self.block_size)
+        return self.blocks[rows, columns].astype(np.int64), tokens
+
     def places(self, block: int) -> list[tuple[int, int]]:
         """Row and column of every entry that names ``block``."""
         rows, columns = np.nonzero(self._holds() & (self.blocks == block))

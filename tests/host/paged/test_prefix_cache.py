@@ -370,8 +370,8 @@ def random_life(pool, steps, seed):
         elif running:
             running.pop(rng.randrange(len(running)))[0].free()
         for sequence, salt, ids in running:
-            for place in range(len(ids) // SIZE):
-                content[sequence.table[place]] = (salt, tuple(ids[: (place + 1) * SIZE]))
+            for place, block in enumerate(sequence.table[: len(ids) // SIZE]):
+                content[block] = (salt, tuple(ids[: (place + 1) * SIZE]))
         pool.check()
     assert pool.prefix.cache.counters.hit > steps
     assert pool.prefix.cache.counters.evicted > steps // 20
