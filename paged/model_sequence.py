@@ -53,8 +53,8 @@ class ModelSequence:
         """Make room for more tokens in every group, and return their slots, int64 [tokens] a group.
 
         What a group's window will never show again goes then, behind the work on ``stream``: the new tokens' queries
-        see the last ``window`` tokens up to themselves. What the driver refuses to unmap stays, and goes with a later
-        append. Raises OutOfMemoryError when one group has not enough; nothing has changed in any then.
+        see the last ``window`` tokens up to themselves. What the driver refuses to unmap once a group
+        has dropped something stays, and goes with a later append. Raises OutOfMemoryError when one group has not enough; nothing has changed in any then.
         """
         ids = as_ids(tokens)
         count = len(ids) if ids is not None else operator.index(tokens)  # type: ignore[arg-type]  # it says so itself
@@ -75,8 +75,8 @@ class ModelSequence:
             for part in self.parts:
                 undo.callback(AppendUndo(part).undo, stream)
                 slots.append(part.append(tokens, stream=stream))
-            undo.pop_all()
             self._leave_windows(start, stream, rest)
+            undo.pop_all()
         return slots
 
     @uninterrupted
@@ -115,12 +115,16 @@ class ModelSequence:
 
     def _leave_windows(self, start: int, stream: int, rest: Finishing) -> None:
         """Drop what no query from token ``start`` on can see. It costs nothing where nothing goes."""
+        left = False  # whether some group has: then there is no way back, and the next append asks again
         for part in self.parts:
             window = part.pool.layout.spec.window
             if window is not None and start >= window:
                 try:
                     rest.run(part.drop_before, start - window + 1, after=stream)
-                except VmmError as error:  # the append has been done, and the next one asks again
+                    left = True
+                except VmmError as error:
+                    if not left:
+                        raise  # nothing has gone yet, and the append is undone
                     _log.warning("tokens outside the window of %s stay for now: %s", part.pool.range.name, error)
 
 

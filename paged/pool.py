@@ -468,7 +468,7 @@ class KVPool:
         Raises RangeError for an address outside its range, ClosedError after ``close``.
         """
         self._check_not_closed()
-        return explain(self, whole_number("address", address))
+        return explain(self, address)
 
     def forget_lost(self) -> None:
         """After a sleep without a backup nothing is known any more."""

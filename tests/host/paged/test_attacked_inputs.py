@@ -54,7 +54,6 @@ def test_what_is_no_number_is_named(pool, wrong):
         pool.allocate_array,
         pool.can_allocate,
         pool.shortage,
-        pool.explain,
         sequence.drop_before,
         lambda value: pool.sequence(IDS, salt=value),
     ]
