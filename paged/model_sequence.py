@@ -53,8 +53,9 @@ class ModelSequence:
         """Make room for more tokens in every group, and return their slots, int64 [tokens] a group.
 
         What a group's window will never show again goes then, behind the work on ``stream``: the new tokens' queries
-        see the last ``window`` tokens up to themselves. What the driver refuses to unmap once a group
-        has dropped something stays, and goes with a later append. Raises OutOfMemoryError when one group has not enough; nothing has changed in any then.
+        see the last ``window`` tokens up to themselves. What the driver refuses to unmap once a group has dropped
+        something stays, and goes with a later append. Raises OutOfMemoryError when one group has not enough; nothing
+        has changed in any then.
         """
         ids = as_ids(tokens)
         count = len(ids) if ids is not None else operator.index(tokens)  # type: ignore[arg-type]  # it says so itself
