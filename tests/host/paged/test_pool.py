@@ -71,7 +71,10 @@ def test_the_budget_binds_before_the_addresses_do(rules, make_layout):
         assert (pool.blocks_total, pool.reserved) == (8, 8 * MIB)
         assert pool.can_allocate(8)
         assert not pool.can_allocate(9)
-        with pytest.raises(vmm.OutOfMemoryError, match="9 blocks asked, 8 can be had: budget; 0 B of 4 MiB committed; raise the budget to 6 MiB"):
+        with pytest.raises(
+            vmm.OutOfMemoryError,
+            match="9 blocks asked, 8 can be had: budget; 0 B of 4 MiB committed; raise the budget to 6 MiB",
+        ):
             pool.allocate(9)
         pool.allocate(8)
         pool.check()
