@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,37 @@ def copy_blocks(pool: KVPool, sources: Sequence[int], targets: Sequence[int], st
             for plane in range(layout.planes):
                 start = pool.range.base + plane * plane_stride
                 driver.copy_async(start + target * stride, start + source * stride, count * stride, stream)
+
+
+Pairs = list[tuple[int, int]]
+"""(source, target) of each copy."""
+
+
+def needs_spare(pairs: Pairs) -> bool:
+    """Whether some of the pairs go round in a circle, so that no order of copies is right without another block."""
+    return any(spared for _batch, spared in _batches(pairs, -1))
+
+
+def in_order(pairs: Pairs, spare: int) -> list[Pairs]:
+    """Batches of copies that, one after the other, do what all ``pairs`` at once would do.
+
+    In a batch no block is both source and target. A block is written once it has been read; of pairs that go round in
+    a circle one block is kept in ``spare`` meanwhile. Targets are distinct.
+    """
+    return [batch for batch, _spared in _batches(pairs, spare)]
+
+
+def _batches(pairs: Pairs, spare: int) -> Iterator[tuple[Pairs, bool]]:
+    left = {target: source for source, target in pairs if source != target}
+    while left:
+        read = set(left.values())
+        ready = [target for target in left if target not in read]
+        if ready:
+            yield [(left.pop(target), target) for target in ready], False
+            continue
+        kept = next(iter(left))  # all that are left are circles
+        yield [(kept, spare)], True
+        left = {target: spare if source == kept else source for target, source in left.items()}
 
 
 def _runs(sources: Sequence[int], targets: Sequence[int]) -> list[list[int]]:

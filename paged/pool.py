@@ -26,7 +26,7 @@ from vmm.finishing import Finishing
 from vmm.one_thread import Turn, one_thread
 from vmm.uninterrupted import handed_over, uninterrupted, whole
 
-from .block_copies import copy_blocks
+from .block_copies import copy_blocks, in_order, needs_spare
 from .blocks.block_ids import Ids as Blocks
 from .blocks.block_ids import id_array
 from .blocks.block_pool import BlockPool, Choice, block_ids
@@ -398,13 +398,40 @@ class KVPool:
         Raises RangeError for a block that is not there, StateError for one without memory or for one onto itself.
         """
         self.check_usable()
-        pair = id_array([source, target], self.block_pool.rows.blocks).tolist()
-        for block in pair:  # a kernel that reads what is not mapped ends the work of the whole device
-            if not self.block_pool.committed.holds(block):
-                raise StateError(f"block {block} has no memory and cannot be copied; allocate it first")
+        pair = self._with_memory([source, target])
         if pair[0] == pair[1]:
             raise StateError(f"block {pair[0]} cannot be copied onto itself; give another target")
         copy_blocks(self, pair[:1], pair[1:], stream)
+
+    @uninterrupted
+    def copy_blocks(self, pairs: Ids[tuple[int, int]], *, stream: int = 0) -> None:
+        """Copy blocks, (source, target) each, as if all at once: a block may be the source of some and a target too.
+
+        In the order of ``stream``, in as few steps as that allows. Pairs that go round in a circle need a block more
+        for a moment: OutOfMemoryError where there is none. Raises RangeError for a block that is not there, StateError
+        for one without memory, or that is the target twice; nothing has changed then.
+        """
+        self.check_usable()
+        flat = self._with_memory([block for pair in pairs for block in pair])
+        wanted = list(zip(flat[::2], flat[1::2], strict=True))
+        if len({target for _source, target in wanted}) < len(wanted):
+            raise StateError(f"a block is the target of two copies in {wanted[:8]}; give each one source")
+        spare = self.allocate(1) if needs_spare(wanted) else []
+        with Finishing() as rest:
+            try:
+                for batch in in_order(wanted, *(spare or [-1])):
+                    sources, targets = zip(*batch, strict=True)
+                    copy_blocks(self, sources, targets, stream)
+            finally:
+                rest.run(self.free, spare, after=stream)
+
+    def _with_memory(self, blocks: Ids[int]) -> list[int]:
+        """Block ids, all of which have memory: a kernel that reads what is not mapped ends all work of the device."""
+        ids: list[int] = id_array(blocks, self.block_pool.rows.blocks).tolist()
+        bare = next((block for block in ids if not self.block_pool.committed.holds(block)), None)
+        if bare is not None:
+            raise StateError(f"block {bare} has no memory and cannot be copied; allocate it first")
+        return ids
 
     @one_thread
     def compact(self, *, most: int | None = None, stream: int = 0, after: After = None) -> Compacted:

@@ -165,6 +165,13 @@ def copy_a_block(world):
     return lambda: pool.copy_block(*blocks)
 
 
+@case("KVPool.copy_blocks", loose=True)
+def copy_blocks_in_a_circle(world):
+    pool = pool_of(world, block_kib=16)
+    blocks = pool.allocate(2)  # the books do not look at the bytes: refused copies leave them undefined
+    return lambda: pool.copy_blocks([(blocks[0], blocks[1]), (blocks[1], blocks[0])])
+
+
 @case("KVPool.close")
 def close_a_pool(world):
     pool = pool_of(world)
