@@ -75,7 +75,7 @@ class _Watcher:
             calls=self.calls,
             capacity=self.capacity,
             clock=lambda: int(simulation.now * 1e9),
-            live=lambda: scheduler.live_tokens - policy.shared,
+            live=lambda: scheduler.held_tokens - policy.shared,
             totals=None if self.calls else lambda: (counts.counts(), {}),
             about=self._about(),
         )

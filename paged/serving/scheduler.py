@@ -74,8 +74,9 @@ class Scheduler:
 
     @property
     def held_tokens(self) -> int:
-        """``live_tokens`` between two steps."""
-        return self._decode_tokens + (self._partial.computed if self._partial else 0)
+        """Tokens in memory now; ``live_tokens`` still has those of sequences that ended with the step."""
+        ready = sum(job.computed for job in self._ready)
+        return self._decode_tokens + ready + (self._partial.computed if self._partial else 0)
 
     def submit(self, number: int, prompt: int, output: int, priority: int = 0) -> None:
         """Let a request of ``prompt`` and ``output`` tokens wait for its turn, or reject it."""

@@ -78,6 +78,19 @@ def test_every_request_begins_ends_and_had_the_blocks_that_its_tokens_need(
     assert state.sequences == {}
 
 
+def test_the_tokens_of_an_ended_sequence_are_gone_with_its_blocks(trace: Path) -> None:
+    """What is held and not live is the tails: less than a block for each sequence that is left."""
+    _result, recording = record_policy(make_run(trace))
+    size, state, ends = recording.about["block_size"], State(), 0
+    for event, ids in split(recording.rows, recording.ids):
+        state.apply(event, ids)
+        if event.kind == Kind.END:
+            tails = len(state.counts) * size - state.live
+            assert 0 <= tails <= size * len(state.sequences)
+            ends += 1
+    assert ends == 30
+
+
 def test_the_curves_have_the_peaks_that_the_meter_saw(trace: Path) -> None:
     result, recording = record_policy(make_run(trace))
     data = page_data(recording, 50, 0, recording.about["end"])
