@@ -62,7 +62,7 @@ def _idle_rows(pool: KVPool, blocks: NDArray[np.int64]) -> list[int]:
     newest[rows] = np.repeat(np.arange(len(blocks)), counts)  # of the same row the last stays
     candidates = np.flatnonzero(held)
     ordered = candidates[np.argsort(newest[candidates])]
-    fill = pool.block_pool._rooms.fill
+    fill = pool.block_pool.fill
     return [row for row, idle in zip(ordered.tolist(), held[ordered].tolist(), strict=True) if fill(row) == idle]
 
 

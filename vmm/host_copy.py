@@ -6,6 +6,8 @@ import contextlib
 
 from .device import Device
 from .errors import OutOfMemoryError
+from .finishing import Finishing
+from .pinned import PinnedMemory
 from .sizes import format_size
 
 _PIECE = 256 << 20
@@ -21,13 +23,13 @@ class HostCopy:
     def __init__(self, device: Device, chunk: int, count: int) -> None:
         self._device, self._chunk = device, chunk
         self._each = max(1, _PIECE // chunk)  # chunks of one piece
-        self._pieces: list[int] = []
+        self._pieces: list[PinnedMemory] = []
         self.size = chunk * count
-        with contextlib.ExitStack() as undo, device.current():
+        with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             try:
                 for first in range(0, count, self._each):
-                    self._pieces.append(device.driver.host_alloc(min(self._each, count - first) * chunk))
+                    self._pieces.append(PinnedMemory(device, min(self._each, count - first) * chunk))
             except OutOfMemoryError as error:
                 error.add(f"{format_size(self.size)} of pinned host memory are needed for a backup")
                 raise
@@ -47,11 +49,9 @@ class HostCopy:
 
     def close(self) -> None:
         """Free the host memory. Closing twice does nothing."""
-        pieces, self._pieces = self._pieces, []
-        if pieces and not self._device.idle:  # else the context has gone, and its pinned memory with it
-            with self._device.current():
-                for address in pieces:
-                    self._device.driver.host_free(address)
+        with Finishing() as rest:
+            while self._pieces:
+                rest.run(self._pieces.pop().close)
 
     def _address(self, index: int) -> int:
-        return self._pieces[index // self._each] + index % self._each * self._chunk
+        return self._pieces[index // self._each].address + index % self._each * self._chunk

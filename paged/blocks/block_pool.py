@@ -88,6 +88,15 @@ class BlockPool:
         """The blocks that start in ``row`` and can be taken without a new row."""
         return self._rooms.room(row)
 
+    def fill(self, row: int) -> int:
+        """How many live blocks touch a row."""
+        return self._rooms.fill(row)
+
+    @property
+    def places(self) -> int:
+        """Free blocks of committed rows, given out or not under a lowered limit."""
+        return self._rooms.available
+
     def largest_grantable(self, rows: int | None = None) -> int:
         """The most blocks that ``choose`` would grant now."""
         unavailable = self.rows.blocks - self.used - self.available

@@ -67,7 +67,7 @@ def _compact(pool: KVPool, asked: int, *, unpinned: bool = False) -> Iterator[Re
 
 def _raise_budget(pool: KVPool, asked: int) -> Iterator[Remedy]:
     books, row = pool.block_pool, pool.layout.row_bytes
-    have = books._rooms.available + pool.blocks_idle
+    have = books.places + pool.blocks_idle
     rows, gained = books.committed.plan(max(0, asked - have), books.rows.count)
     more = books.committed.count + len(rows) - books.max_rows
     if have + gained >= asked and len(rows) <= rows_free_on_device(pool):

@@ -345,7 +345,7 @@ def test_threads_with_ranges_of_their_own_share_a_supply(hasty, streams):  # noq
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("streams", KINDS)
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", range(1, 4))
 def test_threads_share_a_supply_for_long(hasty, streams, seed, monkeypatch):  # noqa: ARG001 - a setting
     monkeypatch.setattr(sys.modules[__name__], "PATIENCE", 300)
     work_together(streams, 5_000, seed=seed)
