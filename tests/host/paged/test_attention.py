@@ -8,20 +8,13 @@ import kernels_cu
 import paged
 import vmm
 from kernels_cu import reference
-from kernels_cu.compiler import find_compiler
 from paged import attention
 from paged.layout import LAYOUTS, ORDERS
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 BOUNDS = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}  # relative to max |V|
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler():
-    try:
-        find_compiler()
-    except kernels_cu.CompilerMissingError:
-        pytest.skip("no C++ compiler: pip install 'pagewalk[host]'")
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def filled(pool, lengths, seed):

@@ -5,10 +5,8 @@ import random
 import numpy as np
 import pytest
 
-import kernels_cu
 import paged
 import vmm
-from kernels_cu.compiler import find_compiler
 from paged import attention
 
 
@@ -18,14 +16,6 @@ def recorded():
     recorder = vmm.Recorder()
     with vmm.Device(driver=vmm.HostDriver(memory="64 MiB"), recorder=recorder) as device:
         yield device, recorder
-
-
-@pytest.fixture
-def compiler():
-    try:
-        return find_compiler()
-    except kernels_cu.CompilerMissingError:
-        pytest.skip("no C++ compiler: pip install 'pagewalk[host]'")
 
 
 @pytest.mark.parametrize("order", ["block", "layer"])

@@ -3,22 +3,14 @@
 import numpy as np
 import pytest
 
-import kernels_cu
 import paged
 import vmm
 from kernels_cu import launch
-from kernels_cu.compiler import find_compiler
 
 STREAMS = ("eager", "deferred")
 MIB = 1 << 20
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler():
-    try:
-        find_compiler()
-    except kernels_cu.CompilerMissingError:
-        pytest.skip("no C++ compiler: pip install 'pagewalk[host]'")
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 @pytest.fixture

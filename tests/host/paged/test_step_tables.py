@@ -3,23 +3,15 @@
 import numpy as np
 import pytest
 
-import kernels_cu
 import paged
 import vmm
 from kernels_cu import reference
-from kernels_cu.compiler import find_compiler
 from paged import attention
 
 STREAMS = ("eager", "deferred")
 MIB = 1 << 20
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler():
-    try:
-        find_compiler()
-    except kernels_cu.CompilerMissingError:
-        pytest.skip("no C++ compiler: pip install 'pagewalk[host]'")
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 @pytest.fixture

@@ -6,19 +6,12 @@ import pytest
 import kernels_cu
 import paged
 import vmm
-from kernels_cu.compiler import find_compiler
 from paged import attention
 from vmm.fence import Fence
 
 STREAMS = ("deferred",)
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler():
-    try:
-        find_compiler()
-    except kernels_cu.CompilerMissingError:
-        pytest.skip("no C++ compiler: pip install 'pagewalk[host]'")
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 @pytest.fixture
