@@ -11,8 +11,6 @@ import pytest
 import paged
 import vmm
 from kernels_cu import LaunchError, Rotary, Scoring, net, reference_append, reference_attention
-from kernels_cu.compiler import find_compiler
-from kernels_cu.errors import CompilerMissingError
 from kernels_cu.rotary import rotary_table
 from paged import attention
 from paged.attention import kernel_choice
@@ -23,13 +21,7 @@ SINKS = np.linspace(-1, 2, HEADS, dtype=np.float32)
 HALF = 4 * 2e-3
 """Allowed error of float16 for values of up to 4."""
 
-
-@pytest.fixture(autouse=True)
-def _compiler():
-    try:
-        find_compiler()
-    except CompilerMissingError as error:
-        pytest.skip(str(error))
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def _filled(pool, *, scales=None, dtype=np.float16, seed=0):

@@ -12,8 +12,6 @@ import pytest
 import paged
 import vmm
 from kernels_cu import Scoring, launch, net, reference_attention
-from kernels_cu.compiler import find_compiler
-from kernels_cu.errors import CompilerMissingError
 from paged import attention
 from paged.attention import kernel_choice, prefill_kernel
 
@@ -21,14 +19,6 @@ DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bf
 BOUNDS = {"float32": 4e-5, "float16": 4 * 2e-3, "bfloat16": 4 * 1.6e-2}
 LENGTHS, NEW = (1, 5, 47, 0, 300), (1, 3, 47, 0, 70)
 KERNELS = ("simple", "fast")
-
-
-@pytest.fixture(autouse=True)
-def _compiler():
-    try:
-        find_compiler()
-    except CompilerMissingError as error:
-        pytest.skip(str(error))
 
 
 @contextlib.contextmanager
@@ -42,6 +32,9 @@ def _filled(device, dtype="float16", head_dim=64, *, order="block", layout="hnd"
             attention.append(pool, 1, key, value, sequence.append(len(key)))
         found.query = rng.standard_normal((sum(NEW), 8, head_dim)).astype(DTYPES[dtype])
         yield found
+
+
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def _wanted(found, **options):

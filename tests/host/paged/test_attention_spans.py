@@ -12,22 +12,12 @@ import pytest
 import paged
 import vmm
 from kernels_cu import LaunchError, Scoring, net, reference, reference_append, reference_attention
-from kernels_cu.compiler import find_compiler
-from kernels_cu.errors import CompilerMissingError
 from paged import attention, span_attention
 from paged.attention import kernel_choice
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 BOUNDS = {"float32": 4e-5, "float16": 4 * 2e-3, "bfloat16": 4 * 1.6e-2}
 LENGTHS = (1, 0, 16, 333)
-
-
-@pytest.fixture(autouse=True)
-def _compiler():
-    try:
-        find_compiler()
-    except CompilerMissingError as error:
-        pytest.skip(str(error))
 
 
 @contextlib.contextmanager
@@ -53,6 +43,9 @@ def _filled(device, dtype="float16", head_dim=64, *, order="layer", kv_heads=2, 
         found.query = rng.standard_normal((len(LENGTHS), 4 * kv_heads, head_dim)).astype(DTYPES[dtype])
         found.wanted = reference.paged_attention(found.query, *zip(*found.drawn, strict=True))
         yield found
+
+
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def _decode(found, **options):

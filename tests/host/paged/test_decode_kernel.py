@@ -12,22 +12,12 @@ import pytest
 import paged
 import vmm
 from kernels_cu import LaunchError, Scoring, launch, net, reference
-from kernels_cu.compiler import find_compiler
-from kernels_cu.errors import CompilerMissingError
 from paged import attention
 from paged.attention import decode_kernel, kernel_choice, last_plans
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 BOUNDS = {"float16": 2e-3, "bfloat16": 1.6e-2}
 LENGTHS = (1, 0, 16, 333)
-
-
-@pytest.fixture(autouse=True)
-def _compiler():
-    try:
-        find_compiler()
-    except CompilerMissingError as error:
-        pytest.skip(str(error))
 
 
 @contextlib.contextmanager
@@ -45,6 +35,9 @@ def _filled(device, dtype="float16", head_dim=64, *, order="block", layout="hnd"
         found.query = rng.standard_normal((len(LENGTHS), 8, head_dim)).astype(DTYPES[dtype])
         found.wanted = reference.paged_attention(found.query, *zip(*drawn, strict=True))
         yield found
+
+
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def _decode(found, **options):
