@@ -62,7 +62,6 @@ def test_compaction_commits_less_and_says_what_it_moved() -> None:
 @pytest.mark.parametrize(
     ("options", "ratio", "copied", "driver"),
     [
-        ({"order": "block"}, 1.05, 0.0, 1.0),
         ({"order": "layer", "reserve": 0.0}, 1.25, 0.0, 1.0),
         ({"order": "layer", "reserve": 0.0, "compact": 1.1}, 1.12, 0.05, 1.0),
         ({"order": "block", "chunk": "8MiB", "reserve": 0.0}, 1.08, 0.0, 0.01),
