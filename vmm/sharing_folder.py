@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class PrivateFolder:
         self._process = os.getpid()
         where = Path(parent if parent is not None else tempfile.gettempdir())
         try:
+            where = where.absolute()  # other processes are given it, and it is removed from any folder
             _remove_ownerless(where)
             self.path, self._lock = _make(where)
         except OSError as error:
@@ -41,7 +43,7 @@ class PrivateFolder:
         closed, self._closed = self._closed, True
         if not closed:
             if os.getpid() == self._process:
-                _remove(self.path)
+                _remove(self.path, self._lock)
             os.close(self._lock)
 
 
@@ -73,14 +75,16 @@ def _remove_ownerless(parent: Path) -> None:
             try:
                 if os.fstat(lock).st_uid == os.geteuid():
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove(path)
+                    _remove(path, lock)
             finally:
                 os.close(lock)
 
 
-def _remove(path: Path) -> None:
-    """Remove a folder and the socket in it, and nothing else."""
+def _remove(path: Path, folder: int) -> None:
+    """Remove the socket in the open ``folder``, and the folder if it is still what lies at ``path``; nothing else."""
     with contextlib.suppress(OSError):
-        if not path.is_symlink() and (path / _SOCKET).is_socket():
-            (path / _SOCKET).unlink(missing_ok=True)
-        path.rmdir()
+        if stat.S_ISSOCK(os.stat(_SOCKET, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.unlink(_SOCKET, dir_fd=folder)
+    with contextlib.suppress(OSError):  # gone, not empty, or not ours any more
+        if os.path.samestat(path.lstat(), os.fstat(folder)):
+            path.rmdir()

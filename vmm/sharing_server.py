@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .errors import SharingError, VmmError
-from .sharing_socket import Channel, Kind, Peer
+from .sharing_socket import Channel, Kind, Peer, new_socket
 
 log = logging.getLogger("vmm")
 
@@ -117,7 +117,7 @@ class Server:
 
 
 def _listen(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener = new_socket()
     try:
         listener.bind(str(path))
         listener.listen(_QUEUE)

@@ -171,7 +171,7 @@ class Channel:
 
 def connect(path: Path, timeout: float) -> Channel:
     """A connection to the exporter that listens at ``path``, which must belong to the same user. SharingError."""
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connected = new_socket()
     with contextlib.ExitStack() as undo:
         undo.callback(connected.close)
         try:
@@ -187,6 +187,14 @@ def connect(path: Path, timeout: float) -> Channel:
         Peer.of(connected).check()
         undo.pop_all()
     return Channel(connected, "the exporter", timeout)
+
+
+def new_socket() -> socket.socket:
+    """A socket that keeps messages apart. SharingError where the system has no descriptor for it."""
+    try:
+        return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise SharingError(f"cannot make a socket: {error.strerror}; raise the limit of open files?") from None
 
 
 def _connect(connected: socket.socket, path: Path, deadline: float) -> None:
