@@ -60,7 +60,7 @@ def test_a_folder_with_something_else_in_it_stays(tmp_path):
 
 
 def test_no_descriptor_for_a_socket_is_one_line(device, tmp_path):
-    with contextlib.ExitStack() as undo, pytest.raises(vmm.SharingError, match=r"cannot make a socket.*limit of open files"):
+    with contextlib.ExitStack() as undo, pytest.raises(vmm.SharingError, match=r"cannot make a socket.*open files"):
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         undo.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
