@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vmm import Stream
+
 from .sequence import Sequence
 
 
@@ -15,7 +17,7 @@ class AppendUndo:
         known = sequence._known
         self._known = None if known is None else (min(known.count, self._length), known.keys, known.stored)
 
-    def undo(self, stream: int) -> None:
+    def undo(self, stream: Stream) -> None:
         """Give up the new blocks behind the work on ``stream``, and hold the old last block again if it was shared.
 
         Token ids that were known beyond the length are forgotten: they may have been written over.

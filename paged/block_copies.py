@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernels_cu import launch
+from vmm import Stream, stream_handle
 from vmm.views import import_cupy
 
 if TYPE_CHECKING:
     from .pool import KVPool
 
 
-def copy_blocks(pool: KVPool, sources: Sequence[int], targets: Sequence[int], stream: int) -> None:
+def copy_blocks(pool: KVPool, sources: Sequence[int], targets: Sequence[int], stream: Stream) -> None:
     """Copy all bytes of each block of ``sources`` to the one of ``targets`` beside it; no block may be both.
 
     On a GPU one launch of the kernel copy_blocks; on the host driver one copy a plane for each run of neighbours.
     """
+    stream = stream_handle(stream)
     if pool.device.backing == "device":
         pairs = import_cupy().asarray(np.stack([sources, targets], axis=1).astype(np.int64))
         blocks = pool.layout.blocks(pool.range.base, pool.block_pool.rows.blocks)

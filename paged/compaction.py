@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vmm import After
+from vmm import After, Stream
 from vmm.finishing import Finishing
 
 from .block_copies import copy_blocks
@@ -41,7 +41,7 @@ class Compacted:
     freed: int
 
 
-def compact(pool: KVPool, most: int, stream: int, after: After) -> Compacted:
+def compact(pool: KVPool, most: int, stream: Stream, after: After) -> Compacted:
     """What ``KVPool.compact`` does."""
     moves = plan_moves(pool.block_pool, movable(pool), most)
     if moves.rows:
@@ -55,7 +55,7 @@ def compact(pool: KVPool, most: int, stream: int, after: After) -> Compacted:
     return Compacted(moved, moved * pool.layout.block_bytes, rows, rows * pool.layout.row_bytes)
 
 
-def _and(stream: int, after: After) -> After:
+def _and(stream: Stream, after: After) -> After:
     """The copies read the old rows too, on a stream that ``after`` need not name."""
     if after is None:
         return None

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING
 
-from vmm import After, OutOfMemoryError, RangeError, VmmError
+from vmm import After, OutOfMemoryError, RangeError, Stream, VmmError
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
@@ -49,7 +49,7 @@ class ModelSequence:
         return self.model.plan([_blocks_for(part, tokens) for part in self.parts]) is not None
 
     @uninterrupted
-    def append(self, tokens: int | Ids[int] | Tokens, *, stream: int = 0) -> list[Slots]:
+    def append(self, tokens: int | Ids[int] | Tokens, *, stream: Stream = 0) -> list[Slots]:
         """Make room for more tokens in every group, and return their slots, int64 [tokens] a group.
 
         What a group's window will never show again goes then, behind the work on ``stream``: the new tokens' queries
@@ -114,7 +114,7 @@ class ModelSequence:
                 raise refused
             self.model.forget(self)
 
-    def _leave_windows(self, start: int, stream: int, rest: Finishing) -> None:
+    def _leave_windows(self, start: int, stream: Stream, rest: Finishing) -> None:
         """Drop what no query from token ``start`` on can see. It costs nothing where nothing goes."""
         left = False  # whether some group has: then there is no way back, and the next append asks again
         for part in self.parts:

@@ -18,6 +18,7 @@ from vmm import (
     RangeError,
     Size,
     StateError,
+    Stream,
     Supply,
     format_size,
     handles_of,
@@ -392,7 +393,7 @@ class KVPool:
         """Unmap the retiring rows that no work uses any more; with ``wait``, wait for all. The bytes given back."""
         return self.range.collect(wait=wait)
 
-    def copy_block(self, source: int, target: int, *, stream: int = 0) -> None:
+    def copy_block(self, source: int, target: int, *, stream: Stream = 0) -> None:
         """Copy all bytes of one block to another, in the order of ``stream``: one copy a plane.
 
         Raises RangeError for a block that is not there, StateError for one without memory or for one onto itself.
@@ -404,7 +405,7 @@ class KVPool:
         copy_blocks(self, pair[:1], pair[1:], stream)
 
     @uninterrupted
-    def copy_blocks(self, pairs: Ids[tuple[int, int]], *, stream: int = 0) -> None:
+    def copy_blocks(self, pairs: Ids[tuple[int, int]], *, stream: Stream = 0) -> None:
         """Copy blocks, (source, target) each, as if all at once: a block may be the source of some and a target too.
 
         In the order of ``stream``, in as few steps as that allows. Pairs that go round in a circle need a block more
@@ -434,7 +435,7 @@ class KVPool:
         return ids
 
     @one_thread
-    def compact(self, *, most: int | None = None, stream: int = 0, after: After = None) -> Compacted:
+    def compact(self, *, most: int | None = None, stream: Stream = 0, after: After = None) -> Compacted:
         """Move live blocks out of sparse rows, at most ``most`` of them, and give the rows that come empty back.
 
         A row is emptied whole or not at all: with ``most`` below the live blocks of the emptiest row nothing moves.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmm import After, ClosedError, RangeError, StateError, handles_of
+from vmm import After, ClosedError, RangeError, StateError, Stream, handles_of
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
@@ -88,7 +88,7 @@ class Sequence:
     # -- changes ------------------------------------------------------------------------------------------------
 
     @uninterrupted
-    def append(self, tokens: int | Ids[int] | Tokens, *, stream: int = 0) -> Slots:
+    def append(self, tokens: int | Ids[int] | Tokens, *, stream: Stream = 0) -> Slots:
         """Make room for more tokens, by their number or their ids, and return their slots, int64 [tokens].
 
         With a prefix cache, blocks whose tokens are known by their ids (the prompt's are) can be found by later prompts
@@ -249,7 +249,7 @@ class Sequence:
             self.pool.free(self.pool.allocate(lacking))  # says why not
         self._table.make_room(columns)
 
-    def _append_to_a_copy(self, needed: int, stream: int) -> None:
+    def _append_to_a_copy(self, needed: int, stream: Stream) -> None:
         """Exchange the shared last block for a copy of it, and take ``needed`` blocks besides."""
         shared = self._tail()
         with contextlib.ExitStack() as undo:

@@ -10,7 +10,7 @@ import contextlib
 import warnings
 import weakref
 
-from vmm import ClosedError, Device, Fence, RangeError, Size, StateError, format_size, parse_size
+from vmm import ClosedError, Device, Fence, RangeError, Size, StateError, Stream, format_size, parse_size
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted, whole
 
@@ -29,7 +29,7 @@ class Swapped:
 
     __slots__ = ("dropped", "fence", "known", "length", "pool", "spans", "stream")
 
-    def __init__(self, sequence: Sequence, known: KnownTokens | None, stream: int) -> None:
+    def __init__(self, sequence: Sequence, known: KnownTokens | None, stream: Stream) -> None:
         self.pool, self.length, self.dropped = sequence.pool, sequence.length, sequence.dropped
         self.known, self.stream = known, stream
         self.spans: list[HostSpan] = []
@@ -114,7 +114,7 @@ class SwapSpace:
     # -- changes ------------------------------------------------------------------------------------------------
 
     @uninterrupted
-    def put(self, sequence: Sequence, *, stream: int = 0) -> Swapped:
+    def put(self, sequence: Sequence, *, stream: Stream = 0) -> Swapped:
         """Copy a sequence to the host and free it; what brings it back.
 
         The copies are queued on ``stream``, after what was queued there before, and the blocks are freed behind them:
@@ -143,7 +143,7 @@ class SwapSpace:
         return made
 
     @uninterrupted
-    def restore(self, swapped: Swapped, *, stream: int = 0) -> Sequence:
+    def restore(self, swapped: Swapped, *, stream: Stream = 0) -> Sequence:
         """Bring a sequence back into its pool: a new one with the same tokens, bytes and known token ids.
 
         The copies are queued on ``stream``; order launches that read it after them. Raises OutOfMemoryError when the

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cu import Blocks, launch
+from vmm import Stream, stream_handle
 from vmm.views import import_cupy
 
 if TYPE_CHECKING:
@@ -18,19 +19,19 @@ LONG_RUN = 64 << 10
 """Bytes of a run from which on a copy of its own is worth its call; shorter ones go together, in one launch."""
 
 
-def copy_out(pool: KVPool, blocks: Sequence[int], host: int, stream: int) -> None:
+def copy_out(pool: KVPool, blocks: Sequence[int], host: int, stream: Stream) -> None:
     """Copy blocks of a pool to the host, side by side from address ``host`` on."""
     _copy(pool, blocks, host, stream, out=True)
 
 
-def copy_in(pool: KVPool, blocks: Sequence[int], host: int, stream: int) -> None:
+def copy_in(pool: KVPool, blocks: Sequence[int], host: int, stream: Stream) -> None:
     """Copy back what ``copy_out`` brought to the host, into these blocks."""
     _copy(pool, blocks, host, stream, out=False)
 
 
-def _copy(pool: KVPool, blocks: Sequence[int], host: int, stream: int, *, out: bool) -> None:
+def _copy(pool: KVPool, blocks: Sequence[int], host: int, stream: Stream, *, out: bool) -> None:
     """On a GPU long runs by the copy engines, short ones by one kernel; on the host driver a copy a run and plane."""
-    layout, total = pool.layout, pool.block_pool.rows.blocks
+    layout, total, stream = pool.layout, pool.block_pool.rows.blocks, stream_handle(stream)
     stride = layout.block_stride
     outside = Blocks(host, stride, stride, layout.planes, len(blocks) * stride)
     inside = layout.blocks(pool.range.base, total)

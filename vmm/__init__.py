@@ -36,6 +36,7 @@ from .recorder import Event, Recorder
 from .residency import Residency, Slept
 from .share import Holder, Share
 from .sizes import Size, format_size, parse_size, round_down, round_up
+from .streams import Stream, stream_handle
 from .supply import Supply
 from .zero_window import ZeroWindow
 
@@ -78,6 +79,7 @@ __all__ = [
     "SizeError",
     "Slept",
     "StateError",
+    "Stream",
     "Supply",
     "VmmError",
     "ZeroWindow",
@@ -89,4 +91,5 @@ __all__ = [
     "round_up",
     "sharing",
     "snapshot",
+    "stream_handle",
 ]

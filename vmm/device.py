@@ -17,6 +17,7 @@ from .fence import After, Fence
 from .finishing import Finishing
 from .retirement import Retirement
 from .sizes import format_size
+from .streams import Stream, stream_handle
 from .uninterrupted import uninterrupted, whole
 
 if TYPE_CHECKING:
@@ -171,11 +172,12 @@ class Device:
             return True
 
     @uninterrupted
-    def submit(self, stream: int, call: Callable[[], None], keepalive: object) -> None:
+    def submit(self, stream: Stream, call: Callable[[], None], keepalive: object) -> None:
         """Run ``call``, which queues work on ``stream``, and keep ``keepalive`` until that work has completed.
 
         A software driver has streams that take ``call`` itself, and may run it later.
         """
+        stream = stream_handle(stream)
         take = getattr(self.driver.api, "submit", None)
         with self.current(), self.fault_told():
             if take is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .driver import EventHandle, StreamHandle
 from .errors import DriverMissingError
 from .finishing import Finishing
+from .streams import stream_handle
 from .uninterrupted import uninterrupted, whole
 
 if TYPE_CHECKING:
@@ -144,14 +145,14 @@ def _handle_of(one: Any) -> tuple[bool, int]:
         return False, one
     if isinstance(one, EventHandle | StreamHandle):
         return isinstance(one, EventHandle), int(one)
-    stream = getattr(one, "__cuda_stream__", None)  # cuda.core's protocol: (version, handle)
-    if stream is not None:
-        return False, int(stream()[1])
-    for name, is_event in (("cuda_event", True), ("cuda_stream", False)):  # PyTorch
-        if hasattr(one, name):
-            return is_event, int(getattr(one, name))
-    if isinstance(getattr(one, "handle", None), EventHandle):  # cuda.core
+    if hasattr(one, "__cuda_stream__"):
+        return False, stream_handle(one)
+    if hasattr(one, "cuda_event"):  # PyTorch
+        return True, int(one.cuda_event)
+    if isinstance(getattr(one, "handle", None), EventHandle):  # cuda.core, Numba
         return True, int(one.handle)
-    if hasattr(one, "ptr"):  # CuPy; only its streams can wait for an event
-        return not hasattr(one, "wait_event"), int(one.ptr)
+    if hasattr(one, "ptr") and not hasattr(one, "wait_event"):  # CuPy; only its streams can wait for an event
+        return True, int(one.ptr)
+    if hasattr(one, "cuda_stream") or hasattr(one, "ptr"):
+        return False, stream_handle(one)
     raise TypeError(f"after={one!r} is neither a stream nor an event; give a stream's handle, or an object of the two")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from kernels_cu import Rotary, Scoring, launch, plan_prefill
-from vmm import RangeError
+from vmm import RangeError, Stream, stream_handle
 from vmm.views import is_view
 
 from ..pool import KVPool
@@ -48,7 +48,7 @@ def append(
     key_scale: Array | None = None,
     value_scale: Array | None = None,
     rotary: Rotary | None = None,
-    stream: int = 0,
+    stream: Stream = 0,
 ) -> None:
     """Write K and V of T new tokens of one layer to the slots that ``Sequence.append`` returned.
 
@@ -78,7 +78,7 @@ def append(
         key_scale=key_scale,
         value_scale=value_scale,
         rotary=rotary,
-        stream=stream,
+        stream=stream_handle(stream),
     )
 
 
@@ -92,7 +92,7 @@ def decode(
     window: int | None = None,
     lse: Array | None = None,
     kernel: str | None = None,
-    stream: int = 0,
+    stream: Stream = 0,
 ) -> Array:
     """Attention of one query token of each sequence over all its tokens: ``query`` and the result [B, Hq, D].
 
@@ -126,7 +126,7 @@ def prefill(
     window: int | None = None,
     lse: Array | None = None,
     kernel: str | None = None,
-    stream: int = 0,
+    stream: Stream = 0,
 ) -> Array:
     """Attention of the last ``query_lengths`` tokens of each sequence over all its tokens, those included.
 
@@ -154,7 +154,7 @@ def prefill(
 
 
 def _options(
-    pool: KVPool, lengths: Tables, scoring: Scoring | None, window: int | None, lse: Array | None, stream: int
+    pool: KVPool, lengths: Tables, scoring: Scoring | None, window: int | None, lse: Array | None, stream: Stream
 ) -> AttentionOptions:
     effective = window_of(pool.layout.spec.window, window, int(lengths.max(initial=0)))
-    return AttentionOptions(scoring or Scoring(), effective, lse, stream)
+    return AttentionOptions(scoring or Scoring(), effective, lse, stream_handle(stream))

@@ -13,6 +13,7 @@ import numpy as np
 
 from kernels_cu import PagedKV, Rotary, Scoring, launch
 from kernels_cu.paged_kv import NARROW
+from vmm import Stream, stream_handle
 
 from ..contiguous import ContiguousKV, Span
 from ..tables.block_table import Slots, Tables, batch_lengths
@@ -38,7 +39,7 @@ def append(
     key_scale: Array | None = None,
     value_scale: Array | None = None,
     rotary: Rotary | None = None,
-    stream: int = 0,
+    stream: Stream = 0,
 ) -> None:
     """Write K and V of the last ``new_lengths`` tokens of each span, for which ``Span.append`` has made room.
 
@@ -57,7 +58,7 @@ def append(
         key_scale=key_scale,
         value_scale=value_scale,
         rotary=rotary,
-        stream=stream,
+        stream=stream_handle(stream),
     )
 
 
@@ -71,7 +72,7 @@ def decode(
     window: int | None = None,
     lse: Array | None = None,
     kernel: str | None = None,
-    stream: int = 0,
+    stream: Stream = 0,
 ) -> Array:
     """Attention of one query token of each span over all its tokens: ``query`` and the result [B, Hq, D].
 
@@ -84,7 +85,7 @@ def decode(
         raise ValueError(f"query has {len(query)} rows for {len(spans)} spans; give one row a span")
     lengths = batch_lengths([span.length for span in spans])
     effective = window_of(kv.spec.window, window, int(lengths.max(initial=0)))
-    options = AttentionOptions(scoring or Scoring(), effective, lse, stream)
+    options = AttentionOptions(scoring or Scoring(), effective, lse, stream_handle(stream))
     out = np.empty_like(query)
     chosen = choose_kernel(kv.device, "contiguous_decode", place, query, options, kernel)
     run = _decode_fast if chosen == "fast" else _decode_simple

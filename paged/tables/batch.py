@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vmm import ClosedError, StateError
+from vmm import ClosedError, StateError, Stream
 from vmm.uninterrupted import uninterrupted
 
 from ..block_copies import copy_blocks
@@ -126,7 +126,7 @@ class Batch:
         self.moved.discard(len(self._sequences))
 
     @uninterrupted
-    def append(self, ids: Tokens | None = None, *, stream: int = 0) -> Slots:
+    def append(self, ids: Tokens | None = None, *, stream: Stream = 0) -> Slots:
         """Make room for one more token of each sequence and return the slots, int64 [B].
 
         ``ids`` [B] are the tokens, where they are known and a prefix cache is to find them later: as
@@ -192,7 +192,7 @@ class Batch:
         return found
 
     def _copy_tails(
-        self, places: list[int], copies: list[int], columns: Numbers, offsets: Numbers, new: list[int], stream: int
+        self, places: list[int], copies: list[int], columns: Numbers, offsets: Numbers, new: list[int], stream: Stream
     ) -> None:
         """Exchange shared last blocks for copies of them; where that is refused, all ``new`` blocks go back."""
         table, rows = self.pool.table, self.rows[places]

@@ -12,7 +12,7 @@ import contextlib
 import numpy as np
 
 from kernels_cu import launch
-from vmm import ClosedError, GrowableRange, RangeError, StateError, round_up
+from vmm import ClosedError, GrowableRange, RangeError, StateError, Stream, round_up, stream_handle
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted, whole
 
@@ -93,7 +93,7 @@ class DeviceTables:
             raise StateError("the batch has changed since its tables were updated; call update() once before each step")
 
     @uninterrupted
-    def update(self, *, stream: int = 0) -> int:
+    def update(self, *, stream: Stream = 0) -> int:
         """Bring the tables up to the batch of now, in the order of ``stream``; how many entries have changed.
 
         Raises as ``Batch.check``, RangeError where the batch has more sequences or longer ones than there is room for;
@@ -162,9 +162,9 @@ class DeviceTables:
             columns = np.concatenate((columns, entries % self.max_blocks))
         return np.stack((places, columns, table.blocks[batch.rows[places], columns]), axis=1)
 
-    def _queue(self, patches: Numbers, stream: int) -> None:
+    def _queue(self, patches: Numbers, stream: Stream) -> None:
         """Queue one buffer's patches, and the lengths and slots of all."""
-        device, room = self.batch.pool.device, self.max_sequences
+        device, room, stream = self.batch.pool.device, self.max_sequences, stream_handle(stream)
         with self._ring.buffer(stream) as (number, first):
             memory, start = self._ring.memory, first + _PATCHES * 24
             memory.array(np.int64, patches.shape, first)[:] = patches

@@ -1,0 +1,47 @@
+"""Streams: the handle that the driver knows, of a stream of any library."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, SupportsIndex
+
+from .driver import StreamHandle
+
+Stream = Any
+"""A stream's handle as an int (0: the default stream), CUstream of cuda.bindings, or a stream of CuPy, PyTorch,
+cuda.core, Numba or RMM: any object with ``__cuda_stream__()``, or with its handle as ``cuda_stream`` or ``ptr``."""
+
+_PROTOCOL = 0
+"""The version of ``__cuda_stream__`` that is known: https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html"""
+
+
+def stream_handle(stream: Stream) -> int:
+    """The handle of ``stream`` as an int.
+
+    Raises TypeError for what is no stream: None is none either, for libraries do not agree on what it would name.
+    """
+    if type(stream) is int:
+        return stream
+    if isinstance(stream, StreamHandle):
+        return int(stream)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return _protocol_handle(stream, protocol() if callable(protocol) else protocol)
+    for name in ("cuda_stream", "ptr"):  # PyTorch; CuPy before it had the protocol
+        handle = getattr(stream, name, None)
+        if isinstance(handle, SupportsIndex):
+            return operator.index(handle)
+    if isinstance(stream, SupportsIndex) and not isinstance(stream, bool):
+        return operator.index(stream)
+    raise TypeError(f"{stream!r} is no stream; give a handle (0 is the default stream), or an object of a library")
+
+
+def _protocol_handle(stream: object, answer: Any) -> int:
+    """The handle in what ``__cuda_stream__`` answers: (version, handle)."""
+    try:
+        version, handle = answer
+    except (TypeError, ValueError):
+        raise TypeError(f"{stream!r}.__cuda_stream__() gave {answer!r}, not (version, handle)") from None
+    if version != _PROTOCOL:
+        raise TypeError(f"{stream!r} speaks version {version} of __cuda_stream__; version {_PROTOCOL} is known here")
+    return int(handle)
