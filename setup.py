@@ -36,6 +36,7 @@ TEST = [
     "nvidia-cuda-cuobjdump>=13,<14",
 ]
 DEV = ["ruff>=0.14", "mypy>=1.18"]
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1.0,<2"]
 
 setup(
     name="pagewalk",
@@ -60,6 +61,7 @@ setup(
         "metrics": ["prometheus-client>=0.20"],
         "test": TEST,
         "dev": DEV,
+        "docs": DOCS,
     },
     entry_points={"console_scripts": ["pagewalk=paged.__main__:main"]},
     classifiers=[

@@ -9,29 +9,53 @@ imports neither vmm nor paged.
 
 from __future__ import annotations
 
-from . import conventions as conventions
-from . import launch as launch
-from . import net as net
-from . import reference as reference
-from . import reference_append as reference_append
-from . import reference_attention as reference_attention
-from . import reference_blocks as reference_blocks
-from . import reference_merge as reference_merge
-from .blocks import Blocks as Blocks
-from .errors import CompileError as CompileError
-from .errors import CompilerMissingError as CompilerMissingError
-from .errors import KernelError as KernelError
-from .errors import KernelFault as KernelFault
-from .errors import LaunchError as LaunchError
-from .host_run import HostRun as HostRun
-from .memory_meter import MemoryMeter as MemoryMeter
-from .paged_kv import PagedKV as PagedKV
-from .plan import DecodePlan as DecodePlan
-from .plan import plan_decode as plan_decode
-from .plan_prefill import PrefillPlan as PrefillPlan
-from .plan_prefill import plan_prefill as plan_prefill
-from .race import RaceError as RaceError
-from .rotary import Rotary as Rotary
-from .scoring import Scoring as Scoring
-from .target import HostTarget as HostTarget
-from .target import Target as Target
+from . import (
+    conventions,
+    launch,
+    net,
+    reference,
+    reference_append,
+    reference_attention,
+    reference_blocks,
+    reference_merge,
+)
+from .blocks import Blocks
+from .errors import CompileError, CompilerMissingError, KernelError, KernelFault, LaunchError
+from .host_run import HostRun
+from .memory_meter import MemoryMeter
+from .paged_kv import PagedKV
+from .plan import DecodePlan, plan_decode
+from .plan_prefill import PrefillPlan, plan_prefill
+from .race import RaceError
+from .rotary import Rotary
+from .scoring import Scoring
+from .target import HostTarget, Target
+
+__all__ = [
+    "Blocks",
+    "CompileError",
+    "CompilerMissingError",
+    "DecodePlan",
+    "HostRun",
+    "HostTarget",
+    "KernelError",
+    "KernelFault",
+    "LaunchError",
+    "MemoryMeter",
+    "PagedKV",
+    "PrefillPlan",
+    "RaceError",
+    "Rotary",
+    "Scoring",
+    "Target",
+    "conventions",
+    "launch",
+    "net",
+    "plan_decode",
+    "plan_prefill",
+    "reference",
+    "reference_append",
+    "reference_attention",
+    "reference_blocks",
+    "reference_merge",
+]

@@ -29,10 +29,12 @@ from ..pool import KVPool
 from ..tables.block_table import Slots, Tables
 from ..tables.step_tables import Attended, step_tables
 from .decode_kernel import decode_fast, decode_simple
-from .gather import gather as gather
+from .gather import gather
 from .kernel_choice import choose_kernel
 from .options import AttentionOptions, window_of
 from .prefill_kernel import prefill_fast, prefill_simple
+
+__all__ = ["append", "decode", "gather", "prefill"]
 
 Array = Any
 """A numpy.ndarray on the host driver, a cupy.ndarray on a GPU."""

@@ -22,6 +22,8 @@ from .last_plans import decode_work
 from .options import AttentionOptions, window_of
 from .span_places import span_kv, span_slots, span_starts
 
+__all__ = ["append", "decode", "gather"]
+
 Array = Any
 """A numpy.ndarray on the host driver, a cupy.ndarray on a GPU."""
 _TOKENS = 16

@@ -1,0 +1,173 @@
+"""The site: every public name is in it, its Python runs as it stands there, and it builds in silence and offline."""
+
+import contextlib
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import kernels_cu
+import paged
+import vmm
+from kernels_cu import CompilerMissingError
+from kernels_cu.compiler import find_compiler
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+COMMAND_LINES = {"vmm.commands", "paged.commands"}
+FENCE = re.compile(r"(<!-- not run: [^\n]+ -->\n)?^```(\S+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.M | re.S)
+PLACES = "docs/api/*.md"
+
+
+def public_names():
+    """Each name of each package's and module's ``__all__``, with dots, but for those of command lines."""
+    for package in (vmm, paged, kernels_cu):
+        inside = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+        for module in [package.__name__, *(name for name in inside if not name.endswith("__main__"))]:
+            if module not in COMMAND_LINES:
+                yield from (f"{module}.{name}" for name in getattr(importlib.import_module(module), "__all__", ()))
+
+
+def documented():
+    """What the reference pages ask the generator for: names, and modules with all that is in them."""
+    for name, options in ASKED:
+        yield name
+        if isinstance(named(name), ModuleType) and "members: false" not in options:
+            yield from (f"{name}.{each}" for each in vars(named(name)))
+
+
+ASKED = [found for page in PAGES for found in re.findall(r"^::: ([\w.]+)\n((?:    .*\n)*)", page.read_text(), re.M)]
+
+
+def named(name):
+    """What a dotted name stands for. A function hides the module of its name, as in ``import``."""
+    package, *parts = name.split(".")
+    found = importlib.import_module(package)
+    for done, part in enumerate(parts, start=1):
+        if not hasattr(found, part):
+            with contextlib.suppress(TypeError, ModuleNotFoundError):
+                found = importlib.import_module(".".join([package, *parts[: done - 1]]))
+        found = getattr(found, part)
+    return found
+
+
+def test_every_public_name_is_in_a_reference_page():
+    names = set(public_names())
+    assert len(names) > 100
+    same = {id(named(name)) for name, _ in ASKED}  # a class that two packages give is in the page of one
+    missing = sorted(name for name in names - set(documented()) if id(named(name)) not in same)
+    assert missing == [], f"add a line '::: NAME' for each to the page of its package in {PLACES}"
+
+
+def test_every_name_of_a_reference_page_is_there_once():
+    asked = [name for name, _ in ASKED]
+    assert [name for name in asked if named(name) is None] == []
+    assert sorted(set(asked)) == sorted(asked)
+
+
+def test_every_public_function_class_and_module_says_what_it_is():
+    """Data may have its text below it, where only the generator sees it."""
+    silent = []
+    for name in public_names():
+        found = named(name)
+        if callable(found) and hasattr(found, "__module__") and found.__module__.split(".")[0] in {"vmm", "paged"}:
+            silent += [name] if not (found.__doc__ or "").strip() else []
+            members = vars(found).items() if isinstance(found, type) else ()
+            silent += [f"{name}.{key}" for key, member in members if key[0] != "_" and is_silent(member)]
+    assert silent == []
+
+
+def is_silent(member):
+    function = getattr(member, "fget", None) or getattr(member, "__func__", None) or member
+    return hasattr(function, "__code__") and not (function.__doc__ or "").strip()
+
+
+WITH_PYTHON = [page for page in PAGES if "\n```python\n" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs(page, tmp_path):
+    """All of its blocks as one program, beside the files that the page shows."""
+    blocks = FENCE.findall(page.read_text())
+    for _, _, title, text in blocks:
+        if title:
+            (tmp_path / title).write_text(text)
+    if "\n```c++" in page.read_text():
+        try:
+            find_compiler()
+        except CompilerMissingError as error:
+            pytest.skip(str(error))
+    code = "".join(text for unrun, language, _, text in blocks if language == "python" and not unrun)
+    done = run([sys.executable, "-W", "error", "-c", code], tmp_path)
+    assert (done.returncode, done.stderr.replace(compiling(done.stderr), "")) == (0, "")
+
+
+def compiling(text):
+    """The lines that tell of a first compilation."""
+    return "".join(line for line in text.splitlines(keepends=True) if line.startswith("compiling"))
+
+
+COMMANDS = sorted(
+    {
+        line
+        for page in PAGES
+        for unrun, language, _, text in FENCE.findall(page.read_text())
+        if language == "sh" and not unrun
+        for line in text.splitlines()
+        if "pip install" not in line and line.startswith(("python ", "pagewalk "))
+    }
+)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_a_page_runs(command, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    done = run(re.sub(r"^python\b", sys.executable, command), tmp_path, shell=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "Traceback" not in done.stderr
+
+
+def test_there_are_commands_and_programs():
+    assert len(COMMANDS) >= 5
+    assert len(WITH_PYTHON) >= 4
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; a warning fails it."""
+    pytest.importorskip("mkdocs", reason="the site needs the docs extra: python -m pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    done = run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)], ROOT)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    return folder
+
+
+@pytest.mark.exhaustive
+def test_every_public_name_is_in_the_inventory_of_the_site(site):
+    _, _, _, _, packed = (site / "objects.inv").read_bytes().split(b"\n", 4)
+    there = {line.split(" ", 1)[0] for line in zlib.decompress(packed).decode().splitlines()}
+    assert sorted(set(public_names()) - there) == []
+
+
+@pytest.mark.exhaustive
+def test_the_site_fetches_nothing(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 10
+    fetched = r"<(?:script|img|iframe|source)[^>]* src=\"(?:https?:)?//[^\"]*|<link[^>]* href=\"(?:https?:)?//[^\"]*"
+    assert [(page.name, found) for page in pages for found in re.findall(fetched, page.read_text())] == []
+
+
+def run(command, cwd, **options):
+    environment = {**os.environ, "MPLBACKEND": "Agg", "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=200, check=False, **options
+    )
