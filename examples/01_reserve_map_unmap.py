@@ -1,9 +1,9 @@
-"""Reserve addresses, create physical memory, map it, use it, unmap it: the driver's calls one by one.
+"""Reserve addresses, create memory, map it, use it, unmap it: the driver's calls.
 
-You will see a table with a line for each call. "virtual" grows when addresses are reserved and costs nothing;
-"physical" grows when memory is created, and the two meet only when memory is mapped. After an unmap the bytes are
-still there, at no address: mapped somewhere else, they read the same. Runs on a GPU, and without one on the host
-driver.
+You will see a table with a line for each call. "virtual" grows when addresses are
+reserved and costs nothing; "physical" grows when memory is created, and the two
+meet only when memory is mapped. After an unmap the bytes are still there, at no
+address: mapped somewhere else, they read the same.
 """
 
 import numpy as np
@@ -14,6 +14,7 @@ CHUNKS = 4
 
 
 def main() -> None:
+    print(__doc__)
     device = vmm.Device(0)
     print(device)
     before = device.memory_info().free

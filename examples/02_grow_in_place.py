@@ -1,8 +1,10 @@
-"""Grow an array in place: its address stays, and physical memory comes as it is needed.
+"""Grow an array in place: its address stays, and memory comes as it is needed.
 
-You will see 16 GiB of addresses reserved for nothing, physical memory growing under them step by step while the base
-address never moves, and what an array that copies itself to grow would have moved instead. The last column is not ours:
-it is what the driver (on the host driver: the operating system) says is taken. Then the range shrinks again.
+You will see 16 GiB of addresses reserved for nothing, physical memory growing
+under them step by step while the base never moves, and what an array that copies
+itself to grow would have moved instead. The last column is not ours: it is what
+the driver (the host driver's: the operating system) says is taken. Then the range
+shrinks again.
 """
 
 import vmm
@@ -11,13 +13,14 @@ STEPS = ("8 MiB", "24 MiB", "64 MiB", "160 MiB")
 
 
 def main() -> None:
+    print(__doc__)
     device = vmm.Device(0)
     print(device)
     before = device.memory_info().free
 
     with vmm.GrowableRange(device, reserve="16 GiB", name="kv") as kv:
         base, copied, size = kv.base, 0, 0
-        print(f"\n{'size':>10}{'base':>18}{'reserved':>12}{'committed':>12}{'a copy would move':>20}{'taken':>12}")
+        print(f"\n{'size':>8}{'base':>16}{'reserved':>11}{'committed':>11}{'copying moves':>15}{'taken':>10}")
         for step in STEPS:
             copied += size  # growing by copying moves all that is there, and needs both buffers meanwhile
             kv.resize(step)
@@ -28,8 +31,8 @@ def main() -> None:
             assert kv.base == base, "the range moved"
             assert taken == kv.committed, "the driver disagrees about what is committed"
             print(
-                f"{vmm.format_size(size):>10}{kv.base:>#18x}{vmm.format_size(kv.reserved):>12}"
-                f"{vmm.format_size(kv.committed):>12}{vmm.format_size(copied):>20}{vmm.format_size(taken):>12}"
+                f"{vmm.format_size(size):>8}{kv.base:>#16x}{vmm.format_size(kv.reserved):>11}"
+                f"{vmm.format_size(kv.committed):>11}{vmm.format_size(copied):>15}{vmm.format_size(taken):>10}"
             )
         first = kv.array("uint8", vmm.parse_size("8 MiB"))
         assert int(first[-1]) == len(STEPS[0]), "growing lost a byte"

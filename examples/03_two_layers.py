@@ -1,9 +1,11 @@
 """Both page tables of a small KV pool, side by side.
 
-You will see, left, the block tables of a few sequences: which block holds which of their tokens. Right, the driver's
-page table: which physical memory is mapped under which addresses, and which blocks lie there. Neither knows the other.
-A sequence ends: its blocks go back, and so does the memory of every row that came empty. Another one starts: it fills
-the rows that are alive anyway. Then a chunk moves to other physical memory, and no block table notices.
+You will see, left, the block tables of a few sequences: which block holds which
+of their tokens. Right, the driver's page table: the physical memory (its handle)
+under each chunk of addresses, and the blocks there. Neither knows the other.
+A sequence ends: its blocks go back, and so does the memory of every row that came
+empty. Another one starts: it fills the rows that are alive anyway. Then a chunk
+moves to other physical memory, and no block table notices.
 """
 
 from itertools import zip_longest
@@ -18,20 +20,21 @@ SPEC = paged.KVSpec(layers=32, kv_heads=8, head_dim=128, dtype="bfloat16")
 def picture(pool: paged.KVPool, sequences: dict[str, paged.Sequence]) -> None:
     """Print block tables (left) and the driver's page table (right)."""
     owner = {block: name for name, found in sequences.items() for block in found.table}
-    left = [f"{name}: {found.length:2} tokens in blocks {found.table}" for name, found in sequences.items()]
+    left = [f"{name}: {found.length:2} tokens in {found.table}" for name, found in sequences.items()]
     right = []
     for row in range(4):
         blocks = " ".join(f"{block:2}{owner.get(block, '.')}" for block in pool.block_pool.rows.touching(row))
         address = pool.range.base + row * pool.layout.chunk
         run = vmm.snapshot(pool.range).find(address)
-        right.append(f"{address:#x} -> {f'handle {run.handle:#x}' if run else 'not mapped':<14} {blocks}")
-    print(f"{'block tables':<44}| the driver's page table, and the blocks there")
+        right.append(f"{address:#x} -> {f'{run.handle:#x}' if run else 'none':<4} {blocks}")
+    print(f"{'block tables':<38}| the driver's page table, and blocks")
     for one, other in zip_longest(left, right, fillvalue=""):
-        print(f"{one:<44}| {other}")
+        print(f"{one:<38}| {other}")
     print(f"live {vmm.format_size(pool.live)}, committed {vmm.format_size(pool.committed)}\n")
 
 
 def main() -> None:
+    print(__doc__)
     device = vmm.Device(0)
     print(device)
     before = device.memory_info().free

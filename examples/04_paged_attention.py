@@ -1,8 +1,9 @@
-"""PagedAttention on a pool: append K and V to their slots, decode one token of each sequence, compare.
+"""PagedAttention on a pool: append K and V to their slots, decode, compare.
 
-You will see, for three types and for 1, 4 and 8 query heads a KV head, the largest error of the kernel against a
-reference in float64. The sequences have 1 to 1000 tokens, their blocks lie in shuffled order, and every slot that holds
-no token holds NaN: a kernel that read one of them, or one token too many, would return NaN.
+You will see, for three types and for 1, 4 and 8 query heads a KV head, the largest
+error of the kernel against a reference in float64. The sequences have 1 to 1000
+tokens, their blocks lie in shuffled order, and every slot that holds no token
+holds NaN: a kernel that read one of them, or one token too many, would return NaN.
 """
 
 import random
@@ -62,6 +63,7 @@ def error_of_decode(device: vmm.Device, dtype: str, group: int) -> float:
 
 
 def main() -> None:
+    print(__doc__)
     device = vmm.Device(0)
     print(device)
     print(f"{len(LENGTHS)} sequences of {LENGTHS} tokens, {KV_HEADS} KV heads of {HEAD_DIM}\n")

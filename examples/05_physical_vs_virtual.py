@@ -1,9 +1,11 @@
-"""Replay requests on real memory, and compare what Pagewalk says is committed with what the system says is taken.
+"""Replay requests on real memory, and compare our figures with the system's.
 
-You will see four ways to manage the KV cache of an 8B model serve the same requests in a KV budget of about 0.8 GiB.
-For each: the virtual bytes it reserved, the physical bytes it committed, the bytes of tokens that existed, and a fourth
-figure that is not ours: what the operating system counts behind the host driver, or cuMemGetInfo on a GPU. The picture
-physical_vs_virtual.png shows all four over time. Takes some ten seconds on a laptop.
+You will see four ways to manage the KV cache of an 8B model serve the same requests
+in a KV budget of about 0.8 GiB. For each: the virtual bytes it reserved, the
+physical bytes it committed, the bytes of tokens that existed, and how often the
+system disagrees: what the operating system counts behind the host driver, or
+cuMemGetInfo on a GPU. The picture physical_vs_virtual.png shows all over time.
+Takes some ten seconds on a laptop.
 """
 
 import math
@@ -17,6 +19,7 @@ PICTURE = "physical_vs_virtual.png"
 
 
 def main() -> None:
+    print(__doc__)
     report = replay(
         None,  # no trace: requests with published lengths are made, the same for one seed
         model="llama-3-8b",

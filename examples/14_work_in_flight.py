@@ -1,8 +1,10 @@
-"""Give memory back while kernels that use it are still queued: nothing waits, and nothing is taken away too early.
+"""Give memory back while kernels that use it are still queued.
 
-You will see a chunk retire behind a stream's work and go at a later look, and, because the host driver can keep work
-back until somebody waits or asks for it, what happens to a program that unmaps without asking: an error that names the
-range, the chunk and the call that took it away.
+Nothing waits, and nothing is taken away too early. You will see a chunk retire
+behind a stream's work and go at a later look, and, because the host driver can
+keep work back until somebody waits or asks for it, what happens to a program that
+unmaps without asking: an error that names the range, the chunk and the call that
+took it away. It runs on the host driver always.
 """
 
 import vmm
@@ -11,6 +13,7 @@ CHUNK = 2 << 20
 
 
 def main() -> None:
+    print(__doc__)
     host = vmm.HostDriver(memory="64 MiB", streams="deferred")
     with vmm.Device(driver=host) as device, vmm.GrowableRange(device, "64 MiB", name="kv") as kv:
         print(device)
@@ -43,6 +46,7 @@ def main() -> None:
         device.driver.map(mapping.address, mapping.size, mapping.handle)  # so that the range finds what it left
         with device.current():
             host.cuStreamDestroy(stream)
+    print("\nMemory goes when the work that uses it is done, and nobody has to wait for that.")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""One range, two devices: device 0 writes it, device 1 may only read, chunks that come later included.
+"""One range, two devices: device 0 writes it, and device 1 may only read.
 
-You will see the rights of both devices for each chunk, device 1 reading what device 0 wrote at the same address, and a
-grant that cannot be taken back while an array of device 1 relies on it. Without two GPUs that reach each other it runs
-on the host driver's two devices.
+You will see the rights of both devices for each chunk, those that come later
+included, device 1 reading what device 0 wrote at the same address, and a grant
+that cannot be taken back while an array of device 1 relies on it. Without two GPUs
+that reach each other it runs on the host driver's two devices.
 """
 
 import vmm
@@ -21,6 +22,7 @@ def open_pair() -> tuple[vmm.Device, vmm.Device]:
 
 def main() -> None:
     """Grant, grow, read and be refused."""
+    print(__doc__)
     owner, reader = open_pair()
     print(owner)
     print(reader)
@@ -49,6 +51,7 @@ def main() -> None:
         kv.grant(reader, "none")
         print(f"now device 1 has {owner.driver.get_access(reader.ordinal, kv.base).name}")
         assert owner.driver.get_access(reader.ordinal, kv.base) == vmm.Access.NONE
+    print("\nA grant is for the range: for what is committed, and for what will be.")
 
 
 if __name__ == "__main__":

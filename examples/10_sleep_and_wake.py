@@ -1,8 +1,9 @@
-"""Give a server's memory away while it waits, and take it back at the same addresses.
+"""Sleep and wake: give a server's memory away, and take it back where it was.
 
-You will see weights go to pinned host memory and the KV cache go without a copy, the driver's free memory rise by just
-that, an append that is refused while the cache sleeps, the weights come back with every byte, and a sequence that says
-its tokens are lost.
+You will see weights go to pinned host memory and the KV cache go without a copy,
+the driver's free memory rise by just that, an append that is refused while the
+cache sleeps, the weights come back with every byte, and a sequence that says its
+tokens are lost.
 """
 
 import paged
@@ -10,6 +11,7 @@ import vmm
 
 
 def main() -> None:
+    print(__doc__)
     device = vmm.Device(0)
     print(device)
     start = device.memory_info().free
@@ -56,6 +58,7 @@ def main() -> None:
     device.synchronize()
     assert device.memory_info().free == start, "physical memory was left behind"
     device.close()
+    print("\nAddresses cost nothing and stay; memory goes where it is needed meanwhile.")
 
 
 if __name__ == "__main__":
