@@ -65,7 +65,14 @@ def lse_of_flashinfer_alibi(lse: Array, slopes: Array, lengths: Array) -> Array:
 
 
 def block_tables_of(indptr: Integers, indices: Integers, no_block: int = -1) -> NDArray[np.int32]:
-    """block_tables int32 [B, max_blocks] from FlashInfer's CSR; ``no_block`` fills the end of short rows."""
+    """block_tables int32 [B, max_blocks] from FlashInfer's CSR; ``no_block`` fills the end of short rows.
+
+    The pages of sequence b are indices[indptr[b] : indptr[b + 1]].
+
+        >>> block_tables_of(np.array([0, 3, 4]), np.array([7, 42, 9, 103]))
+        array([[  7,  42,   9],
+               [103,  -1,  -1]], dtype=int32)
+    """
     counts = np.diff(indptr)
     tables = np.full((len(counts), int(counts.max(initial=0))), no_block, np.int32)
     tables[np.arange(tables.shape[1]) < counts[:, None]] = indices[indptr[0] : indptr[-1]]

@@ -81,7 +81,7 @@ class MeterRecord(ctypes.Structure):
 class MemoryMeter:
     """Watches the ``size`` bytes from ``address`` on, and shared memory. Give it to a HostRun.
 
-    ``sites`` grows with every launch.
+    ``sites`` grows with every launch. Raises LaunchError for a size below 1 byte.
     """
 
     def __init__(self, address: int, size: int) -> None:

@@ -216,7 +216,11 @@ class ContiguousKV:
 
     @one_thread
     def grow(self, span: Span, tokens: int) -> None:
-        """What ``Span.append`` does. Raises ClosedError for a closed span or pool, StateError for another's span."""
+        """What ``Span.append`` does.
+
+        Raises ClosedError for a closed span or pool, StateError for another's span, OutOfMemoryError where the budget
+        or the device has no room; nothing has changed then.
+        """
         tokens = operator.index(tokens)  # NumPy's small ints overflow when they are multiplied by bytes
         self._check_append(span, tokens)
         before, after = self.steps(span.length), self.steps(span.length + tokens)

@@ -36,6 +36,16 @@ class KVLayout:
     """Strides of one group of layers in blocks of ``block_size`` tokens, over chunks of ``chunk`` bytes.
 
     Raises ValueError for a block size outside 1 to 256, an unknown order or layout, or heads that "vllm" cannot split.
+
+        >>> import paged
+        >>> spec = paged.KVSpec(layers=2, kv_heads=2, head_dim=64, dtype="float16")
+        >>> layout = paged.KVLayout(spec, block_size=16)
+        >>> layout.block_bytes == 16 * spec.layers * 2 * spec.kv_heads * spec.head_dim * 2  # K and V, 2 bytes each
+        True
+        >>> layout.address(0, blocks=100, block=9, slot=5) == 9 * layout.block_stride + 5 * 64 * 2
+        True
+        >>> layout.component_shape()  # [Hkv, block_size, D]
+        (2, 16, 64)
     """
 
     spec: KVSpec

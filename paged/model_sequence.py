@@ -42,7 +42,7 @@ class ModelSequence:
         return self.parts[0].length
 
     def can_append(self, tokens: int) -> bool:
-        """Whether ``tokens`` more tokens can be had in every group now."""
+        """Whether ``tokens`` more tokens can be had in every group now. Raises RangeError for a negative number."""
         tokens = whole_number("tokens", tokens)
         if tokens < 0:
             raise RangeError(f"cannot append {tokens} tokens; append 0 or more")

@@ -24,6 +24,12 @@ def model(name_or_path: str, kv_dtype: str = "auto") -> ModelSpec:
 
     ``kv_dtype`` is what K and V are kept in; "auto" is the model's own type. Raises UnknownModelError, naming the known
     models, for any other name, and ValueError for a path at which there is no file.
+
+        >>> llama = model("llama-3-8b")
+        >>> llama.layers, llama.token_bytes  # K and V of 32 layers, 8 heads of 128 numbers of 2 bytes
+        (32, 131072)
+        >>> model("meta-llama/Meta-Llama-3-8B") == llama
+        True
     """
     name = published_names().get(name_or_path, name_or_path)
     if name in PRESETS:
@@ -39,7 +45,11 @@ def model(name_or_path: str, kv_dtype: str = "auto") -> ModelSpec:
 
 
 def from_config(path: str | Path, kv_dtype: str = "auto") -> ModelSpec:
-    """Return the model that a Hugging Face ``config.json`` (or the folder with it) describes."""
+    """Return the model that a Hugging Face ``config.json`` (or the folder with it) describes.
+
+    ``kv_dtype`` is what K and V are kept in; "auto" is the model's own type. Raises ValueError, naming the file, for
+    one that cannot be read or describes a model whose cache is of no known kind.
+    """
     config = Config.read(path)
     name = str(config.values.get("_name_or_path") or Path(config.source).resolve().parent.name)
     return spec_of(config, name, kv_dtype)

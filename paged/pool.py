@@ -64,8 +64,23 @@ class KVPool:
     called with what is stored, hit and evicted, in the form that routers read (``paged.prefix.cache_events``); what it
     raises stops nothing: see ``cache_events_error``.
 
-    Raises ValueError for a budget that holds no block, OutOfMemoryError when addresses (or, with ``prealloc``, memory)
-    are not to be had.
+    Raises ValueError for a budget that holds no block, AlignmentError for a layout whose chunk is no multiple of the
+    device's granularity, OutOfMemoryError when addresses (or, with ``prealloc``, memory) are not to be had.
+
+        >>> import numpy as np, paged, vmm
+        >>> device = vmm.Device(driver=vmm.HostDriver(memory="1 GiB"))
+        >>> layout = paged.KVLayout(paged.KVSpec(layers=2, kv_heads=2, head_dim=64, dtype="float16"), block_size=16)
+        >>> prompt = np.arange(40)
+        >>> with paged.KVPool(device, layout, budget="16 MiB", prefix_cache=True) as pool:
+        ...     first = pool.sequence(prompt)
+        ...     slots = first.append(prompt)  # where K and V of these tokens are to be written
+        ...     print(first.table, slots[[0, 16, 39]])
+        ...     first.publish()  # once writes of them are queued
+        ...     second = pool.sequence(prompt)  # begins with the whole blocks that are known
+        ...     print(second.table, second.length, pool.count(0))
+        [0, 1, 2] [ 0 16 39]
+        [0, 1] 32 2
+        >>> device.close()
     """
 
     @whole
@@ -443,7 +458,7 @@ class KVPool:
         The copies are queued on ``stream``, and every table that names a moved block is rewritten: launches after this
         on that stream find the blocks at their new places. Work in flight keeps the old ones, for the rows retire
         ``after`` it and the copies. Blocks that an array views or a pin holds, and blocks that somebody holds besides
-        the pool's sequences, stay. All or nothing.
+        the pool's sequences, stay. All or nothing. Raises RangeError for a negative ``most``.
         """
         self.check_usable()
         bound = self.block_pool.used if most is None else whole_number("most", most)

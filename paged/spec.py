@@ -84,6 +84,7 @@ class ModelSpec:
 
     ``active_parameters`` are those that one token uses (fewer than ``parameters`` in a mixture of experts);
     ``max_positions`` the longest context. Layers that keep different things are different ``groups``, a pool each.
+    Raises ValueError for a count below 1, and for a model without groups.
     """
 
     name: str

@@ -100,7 +100,7 @@ class Device:
         return f"sm_{major}{self.driver.device_attribute(self.ordinal, _CAPABILITY_MINOR)}"
 
     def current(self) -> contextlib.AbstractContextManager[None]:
-        """Make this device's context current inside a ``with``."""
+        """Make this device's context current inside a ``with``. Raises ClosedError after ``close``."""
         if not self._finalizer.alive:
             raise ClosedError(f"device {self.ordinal} is closed")
         return self.driver.context(self._context)

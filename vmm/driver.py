@@ -51,7 +51,7 @@ class Access(enum.IntEnum):
 
     @classmethod
     def of(cls, value: Access | str) -> Access:
-        """Return the access that "none", "r" or "rw" names; ValueError for anything else."""
+        """Return the access that "none", "r" or "rw" names. Raises ValueError for anything else."""
         if isinstance(value, Access):
             return value
         try:

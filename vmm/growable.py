@@ -21,6 +21,17 @@ class GrowableRange(ChunkedRange):
 
     ``size`` is in bytes and starts at 0. Chunks beyond the front may be committed and decommitted by index too; those
     that the front reaches belong to it from then on, and go when it goes back.
+
+        >>> import vmm
+        >>> device = vmm.Device(driver=vmm.HostDriver(memory="1 GiB"))
+        >>> with vmm.GrowableRange(device, reserve="64 GiB") as kv:
+        ...     kv.grow("300 MiB")
+        ...     base = kv.base
+        ...     kv.resize("400 MiB")
+        ...     assert kv.base == base  # it never moves
+        ...     print(vmm.format_size(kv.reserved), vmm.format_size(kv.committed), len(kv.runs()))
+        64 GiB 400 MiB 1
+        >>> device.close()
     """
 
     @whole
@@ -39,12 +50,15 @@ class GrowableRange(ChunkedRange):
 
     @uninterrupted
     def grow(self, by: Size) -> None:
-        """Make the front ``by`` bytes larger, committing the chunks it enters. See ``resize``."""
+        """Make the front ``by`` bytes larger, committing the chunks it enters. Raises as ``resize``."""
         self.resize(self.size + parse_size(by, name="grow by"))
 
     @uninterrupted
     def shrink(self, by: Size, *, after: After = None) -> None:
-        """Make the front ``by`` bytes smaller, decommitting the chunks it leaves. See ``resize``."""
+        """Make the front ``by`` bytes smaller, decommitting the chunks it leaves.
+
+        Raises RangeError for more than ``size``, else as ``resize``.
+        """
         wanted = parse_size(by, name="shrink by")
         if wanted > self.size:
             raise RangeError(f"cannot shrink {self.name} by {wanted} bytes: its size is {self.size}")

@@ -102,7 +102,17 @@ class Recorder:
     """Keeps the last ``capacity`` calls of the drivers that it wraps, in order, and counts all of them.
 
     One recorder may wrap several drivers and be used by several threads. Recording keeps no argument alive but
-    addresses, sizes and handles.
+    addresses, sizes and handles. Raises ValueError for a capacity below 1.
+
+        >>> import vmm
+        >>> recorder = vmm.Recorder()
+        >>> device = vmm.Device(driver=vmm.HostDriver(), recorder=recorder)
+        >>> with vmm.GrowableRange(device, reserve="1 GiB") as memory:
+        ...     memory.grow("6 MiB")  # a create and a map a chunk, one set of access for the run
+        ...     counts = recorder.counts()
+        >>> counts["cuMemAddressReserve"], counts["cuMemCreate"], counts["cuMemMap"], counts["cuMemSetAccess"]
+        (1, 3, 3, 1)
+        >>> device.close()
     """
 
     def __init__(self, capacity: int = 1 << 16) -> None:

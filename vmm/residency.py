@@ -58,7 +58,11 @@ class Residency:
         return list(self._ranges)
 
     def add(self, range_: ChunkedRange, tag: str) -> None:
-        """Let a range sleep and wake with ``tag``. Raises StateError for one that has a tag, or a tag that sleeps."""
+        """Let a range sleep and wake with ``tag``.
+
+        Raises TypeError for what is no range (pools and heaps have theirs as ``.range``), StateError for one that has
+        a tag or is on another device, or a tag that sleeps.
+        """
         if not isinstance(range_, ChunkedRange):
             raise TypeError(f"{range_!r} is no range; a pool and a heap have theirs as .range")
         if not range_.device.is_same(self.device):

@@ -94,7 +94,7 @@ class SharedRange:
         """An array on the shared memory, ``offset`` bytes from the base: CuPy's on a GPU, NumPy's on the host driver.
 
         NumPy's cannot be written where the access is "r"; a CuPy array can, and the write is then a fault of the GPU.
-        Raises RangeError for bytes that are not shared.
+        Raises RangeError for bytes that are not shared, ClosedError after ``close``.
         """
         if self.closed:
             raise ClosedError(f"{self.name} is closed; attach again")

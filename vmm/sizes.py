@@ -20,6 +20,12 @@ def parse_size(value: Size, *, name: str = "size") -> int:
     """Return ``value`` in bytes: a positive whole number, as an int or as text with B, KiB, MiB, GiB or TiB.
 
     Raises SizeError for anything else, naming ``name`` and the value.
+
+        >>> parse_size("300 MiB"), parse_size("1.5 GiB"), parse_size(4096)
+        (314572800, 1610612736, 4096)
+        >>> parse_size("2 GB")
+        Traceback (most recent call last):
+        vmm.errors.SizeError: size '2 GB' is not a size; write for example '2 MiB' (B, KiB, MiB, GiB or TiB)
     """
     size = _parse_text(value, name) if isinstance(value, str) else _parse_int(value, name)
     if not 0 < size <= _LARGEST:
@@ -55,7 +61,13 @@ def _short(value: str) -> str:
 
 
 def format_size(size: float) -> str:
-    """Write a number of bytes with the largest binary unit that leaves at least 1: ``1.5 GiB``, ``0 B``."""
+    """Write a number of bytes with the largest binary unit that leaves at least 1.
+
+    Two decimals where it is not whole.
+
+        >>> format_size(1610612736), format_size(300 << 20), format_size(0)
+        ('1.50 GiB', '300 MiB', '0 B')
+    """
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if abs(size) >= unit:
             scaled = size / unit

@@ -17,6 +17,7 @@ def probe_patches(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """What ``patch_table`` must write into a range, seen as int64 words, so that tlb_probe visits ``offsets`` in turn.
 
     ``offsets`` [n] in bytes, different multiples of 8; the last one leads back to the first. Returns int64 [n, 3].
+    Raises LaunchError for other offsets.
     """
     if len(np.unique(offsets)) != len(offsets) or (offsets % WORD_BYTES).any() or (offsets < 0).any():
         raise LaunchError(

@@ -43,6 +43,17 @@ class BlockPool:
     ``used`` counts the blocks that somebody holds, ``shared`` the holds beyond the first of each block. The argument
     ``rows`` of a method bounds how many new rows may be asked for, besides ``max_rows``. Blocks are given as lists or
     as arrays of integers, and come as lists, or as arrays where a method says so: ids that stay in arrays cost half.
+
+        >>> import paged
+        >>> pool = paged.BlockPool(paged.Rows(blocks=8, block_stride=1, chunk=4))
+        >>> pool.choose(3)  # row 0 must get memory
+        Choice(blocks=3, rows=(0,))
+        >>> blocks = pool.take(pool.choose(3))
+        >>> blocks
+        [0, 1, 2]
+        >>> pool.fork([0])  # block 0 has two holders
+        >>> pool.free(blocks), pool.free([0])  # the rows that came empty
+        ([], [0])
     """
 
     def __init__(self, rows: Rows, max_rows: int | None = None) -> None:

@@ -14,6 +14,12 @@ class Rows:
     """``blocks`` blocks of ``block_stride`` bytes over rows of ``chunk`` bytes (both a plane).
 
     Raises ValueError for a number that is not positive.
+
+        >>> rows = Rows(blocks=6, block_stride=3, chunk=4)  # bytes, far smaller than real ones
+        >>> rows.count, [list(rows.of(block)) for block in range(6)]
+        (5, [[0], [0, 1], [1, 2], [2], [3], [3, 4]])
+        >>> list(rows.touching(1))
+        [1, 2]
     """
 
     blocks: int

@@ -96,7 +96,10 @@ def load_workloads(trace: Trace | Sequence[Trace], options: Options) -> tuple[Wo
 
 
 def load_workload(trace: Trace, options: Options) -> Workload:
-    """A workload as it is replayed: read or made, cut to ``limit``, its gaps divided by ``rate_scale``."""
+    """A workload as it is replayed: read or made, cut to ``limit``, its gaps divided by ``rate_scale``.
+
+    Raises TraceError for a file that is no trace, and for a prefix cache where the tokens are not known.
+    """
     if trace is None:
         if options.prefix_cache:
             raise TraceError(_NO_PREFIX.format("a workload that is made"))

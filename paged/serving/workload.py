@@ -74,7 +74,10 @@ class Workload:
         )
 
     def scaled(self, rate_scale: float) -> Workload:
-        """The same requests, arriving ``rate_scale`` times as fast: every gap is divided by it."""
+        """The same requests, arriving ``rate_scale`` times as fast: every gap is divided by it.
+
+        Raises TraceError for a scale that is not above 0.
+        """
         if not (np.isfinite(rate_scale) and rate_scale > 0):
             raise TraceError(f"the rate scale must be a number above 0, not {rate_scale}")
         return dataclasses.replace(self, arrival_s=self.arrival_s / rate_scale)

@@ -21,6 +21,9 @@ def locate(token: int, table: Sequence[int], block_size: int) -> tuple[int, int]
     """Return (block id, offset in the block) of token number ``token`` of a sequence with this block table.
 
     Raises RangeError for a token that the table has no block for.
+
+        >>> locate(37, [7, 42, 9, 103], block_size=16)
+        (9, 5)
     """
     if block_size < 1:
         raise RangeError(f"block_size must be at least 1 token, not {block_size}")
@@ -32,7 +35,13 @@ def locate(token: int, table: Sequence[int], block_size: int) -> tuple[int, int]
 
 
 def slots_of(table: Sequence[int] | Tables, start: int, stop: int, block_size: int) -> Slots:
-    """The slots of tokens ``start`` to ``stop`` - 1 of one sequence."""
+    """The slots of tokens ``start`` to ``stop`` - 1 of one sequence, int64: block id x block_size + offset.
+
+    ``table`` must reach to the last of them.
+
+        >>> slots_of([7, 42, 9, 103], 14, 18, block_size=16)
+        array([126, 127, 672, 673])
+    """
     if stop - start == 1:
         logical, offset = divmod(start, block_size)
         return np.array([int(table[logical]) * block_size + offset], np.int64)  # NumPy's int32 would overflow
@@ -52,6 +61,10 @@ def batch_tables(tables: Sequence[Sequence[int]]) -> Tables:
 
     Shorter rows are padded with 0, which is a block like any other and may have no memory: a kernel must not look
     further than a sequence's length.
+
+        >>> batch_tables([[7, 42, 9], [103]])
+        array([[  7,  42,   9],
+               [103,   0,   0]], dtype=int32)
     """
     batched = np.zeros((len(tables), max((len(table) for table in tables), default=0) or 1), np.int32)
     for row, table in enumerate(tables):
@@ -60,5 +73,5 @@ def batch_tables(tables: Sequence[Sequence[int]]) -> Tables:
 
 
 def batch_lengths(lengths: Sequence[int] | Slots) -> Tables:
-    """The lengths of B sequences in tokens as an array [B]."""
+    """The lengths of B sequences in tokens as an array, int32 [B]."""
     return np.array(lengths, np.int32)

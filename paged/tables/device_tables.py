@@ -34,7 +34,7 @@ class DeviceTables:
     int64 [max_sequences], the slot of each sequence's last token, -1 where there is none: NumPy on the host driver,
     CuPy on a GPU. They are as the batch was at the last ``update``, for work that is queued behind it on its stream.
     Raises OutOfMemoryError when memory or addresses are not to be had, StateError where the driver keeps no bytes and
-    for a batch that has tables on a device already.
+    for a batch that has tables on a device already, RangeError for a count below 1.
     """
 
     @whole

@@ -1,12 +1,15 @@
 """The site: every public name is in it, its Python runs as it stands there, and it builds in silence and offline."""
 
+import ast
 import contextlib
 import importlib
+import inspect
 import os
 import pkgutil
 import re
 import subprocess
 import sys
+import textwrap
 import zlib
 from pathlib import Path
 from types import ModuleType
@@ -87,6 +90,40 @@ def test_every_public_function_class_and_module_says_what_it_is():
 def is_silent(member):
     function = getattr(member, "fget", None) or getattr(member, "__func__", None) or member
     return hasattr(function, "__code__") and not (function.__doc__ or "").strip()
+
+
+def test_an_error_that_a_public_call_raises_itself_is_in_its_text():
+    silent = [
+        (name, error)
+        for name in public_names()
+        for name, function, text in callables(name, named(name))
+        for error in raised_by(function)
+        if error not in text
+    ]
+    assert silent == []
+
+
+def callables(name, found):
+    """The public functions of a name, each with its text; a class's text speaks for its construction too."""
+    if inspect.isfunction(found):
+        yield name, found, found.__doc__ or ""
+    for key, member in vars(found).items() if isinstance(found, type) else ():
+        function = getattr(member, "fget", None) or getattr(member, "__func__", None) or member
+        if inspect.isfunction(function) and (key[0] != "_" or key in {"__init__", "__post_init__"}):
+            yield f"{name}.{key}", function, (function.__doc__ or "") + (found.__doc__ or "")
+
+
+def raised_by(function):
+    """The classes of errors that a function's own lines raise, but for checks of our own books."""
+    if function.__module__ == "typing":  # a Protocol's
+        return set()
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError):  # made by dataclass, which has no source
+        return set()
+    calls = [node.exc.func for node in ast.walk(tree) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)]
+    names = {call.id for call in calls if isinstance(call, ast.Name) and call.id[0].isupper()}
+    return names - {"AssertionError"}
 
 
 WITH_PYTHON = [page for page in PAGES if "\n```python\n" in page.read_text()]
