@@ -39,6 +39,37 @@ def test_appending_inside_a_committed_row_makes_no_driver_call(recorded, make_la
         }
 
 
+@pytest.mark.parametrize("order", ["block", "layer"])
+def test_forking_copying_and_sharing_inside_committed_rows_map_nothing(recorded, make_layout, order):
+    """The one call of the driver is the copy itself, and it changes no page table."""
+    device, recorder = recorded
+    layout = make_layout(64, order=order, layers=2)  # 32 blocks of 16 tokens a row
+    with paged.KVPool(device, layout, budget=4 * layout.row_bytes, prefix_cache=True) as pool:
+        prompt = np.arange(40, dtype=np.int32)
+        first = pool.sequence(prompt)
+        first.append(prompt)
+        first.publish()
+        page_table = vmm.snapshot(pool.range)
+        recorder.clear()
+        alike = pool.sequence(prompt)
+        fork = first.fork()
+        assert alike.table == first.table[:2]
+        assert fork.table == first.table
+        assert [pool.count(block) for block in first.table] == [3, 3, 2]
+        assert recorder.counts() == {}
+        fork.append(1)  # into the shared tail
+        copies = {call: n for call, n in recorder.counts().items() if call.startswith("cuMem")}
+        assert copies == {"cuMemcpyDtoDAsync": layout.planes}
+        assert fork.table[:2] == first.table[:2]
+        assert fork.table[2] not in first.table
+        recorder.clear()
+        for sequence in (first, fork, alike):
+            sequence.append(16)
+        fork.free()
+        assert recorder.counts() == {}
+        assert vmm.snapshot(pool.range) == page_table
+
+
 def test_asking_makes_no_driver_call(recorded, make_layout):
     device, recorder = recorded
     with paged.KVPool(device, make_layout(512), budget="16 MiB") as pool:
@@ -107,3 +138,22 @@ def test_shuffling_block_ids_leaves_the_drivers_page_table_alone(recorded):
         assert attention.decode(pool, 0, query, sequences).tobytes() == before.tobytes()
         assert vmm.snapshot(pool.range) == page_table
         assert not any(call.startswith("cuMem") for call in recorder.counts())
+
+
+@pytest.mark.usefixtures("compiler")
+def test_what_a_block_table_says_is_translated_like_any_other_address(device):
+    """A block table that names a block without memory leads a kernel to an address that is not in the page table."""
+    layout = paged.KVLayout(paged.KVSpec(1, 2, 16, "float32"), chunk=device.granularity)
+    with paged.KVPool(device, layout, budget="16 MiB") as pool:
+        sequences, query = filled(pool, [30])
+        assert attention.decode(pool, 0, query, sequences).any()
+        bare = pool.block_pool.rows.touching(3)[0]
+        address = pool.address(block=bare)
+        assert vmm.snapshot(pool.range).translate(address) is None
+        pool.table.put(sequences[0].row, 0, [bare])
+        with pytest.raises(vmm.DriverError, match=r"ILLEGAL_ADDRESS.*range 'kv', chunk 3") as refused:
+            attention.decode(pool, 0, query, sequences)
+            device.synchronize()
+        assert refused.value.code == 700
+        assert f"{address:#x}" in str(refused.value)
+        device.driver.api.reset_context()
