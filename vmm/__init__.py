@@ -38,6 +38,7 @@ from .share import Holder, Share
 from .sizes import Size, format_size, parse_size, round_down, round_up
 from .streams import Stream, stream_handle
 from .supply import Supply
+from .tensor_view import TensorView
 from .zero_window import ZeroWindow
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "StateError",
     "Stream",
     "Supply",
+    "TensorView",
     "VmmError",
     "ZeroWindow",
     "describe",

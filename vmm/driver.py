@@ -429,6 +429,14 @@ class Driver:
         """Destroy an event."""
         self._given_back("cuEventDestroy", self.api.cuEventDestroy(event), event)
 
+    def stream_wait(self, stream: int, other: int) -> None:
+        """Let what is queued on ``stream`` from now on wait for the work that is in ``other`` now."""
+        event = self.event_record(other)
+        try:
+            self._check("cuStreamWaitEvent", self.api.cuStreamWaitEvent(stream, event, 0), stream, event)
+        finally:
+            self.event_destroy(event)  # the driver keeps what somebody waits for
+
     def stream_synchronize(self, stream: int) -> None:
         """Wait for the work of a stream; 0 is the default stream of the current context."""
         self._check("cuStreamSynchronize", self.api.cuStreamSynchronize(stream), stream)

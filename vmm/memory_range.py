@@ -11,7 +11,7 @@ import itertools
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from .address_range import AddressRange, Mapping
@@ -23,10 +23,12 @@ from .errors import ClosedError, RangeError, StateError
 from .finishing import Finishing
 from .pins import Pin, Pins
 from .sizes import Size, format_size, parse_size, parse_span, round_up
+from .streams import Stream
 from .supply import Supply
 from .suspended import Suspended
+from .tensor_view import TensorView
 from .uninterrupted import Uninterrupted, whole
-from .views import Shape, Views, describe_array
+from .views import Form, Shape, Views, describe_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -163,19 +165,49 @@ class MemoryRange:
         it lives. Raises RangeError for bytes that are not committed and StateError for memory that ``device`` cannot
         read.
         """
-        self.check_awake()
-        user = device or self.device
-        if not user.driver.is_same(self.device.driver):
-            raise ValueError(f"{user} is of another driver than {self.name}")
-        kind, extents, start, size = describe_array(dtype, shape, offset)
-        if limit is not None and start + size > limit:
-            raise RangeError(f"array {kind}{list(extents)} needs {size} bytes; there are {limit - start}")
-        access = self._chunks.access_over(start, start + size, user.ordinal)
-        if access == Access.NONE:
-            remedy = "protect() them first" if user.ordinal == self.device.ordinal else "grant() it access first"
-            where = f"bytes {start} to {start + size} of {self.name}"
-            raise StateError(f"{where} cannot be read by device {user.ordinal}; {remedy}")
-        return self._views.array(self, user, kind, extents, start, access)
+        form, user = describe_array(dtype, shape, offset), device or self.device
+        return self._views.array(self, user, form, self._access_for(user, form, limit))
+
+    def tensor(
+        self,
+        dtype: Any,
+        shape: Shape,
+        offset: SupportsIndex = 0,
+        *,
+        strides: Sequence[SupportsIndex] | None = None,
+        limit: int | None = None,
+        device: Device | None = None,
+        stream: Stream | None = None,
+    ) -> TensorView:
+        """As ``array``, for any library: PyTorch, CuPy, JAX, Numba and NumPy make their arrays of a ``TensorView``.
+
+        ``strides`` are bytes along each axis, contiguous by default; ``stream`` is where the work was queued that fills
+        the memory. Raises as ``array``.
+        """
+        form, user = describe_array(dtype, shape, offset, strides), device or self.device
+        access = self._access_for(user, form, limit)
+        return self._views.tensor(self, user, form, access, stream, memory=True)
+
+    def address_tensor(
+        self,
+        dtype: Any,
+        shape: Shape,
+        offset: SupportsIndex = 0,
+        *,
+        strides: Sequence[SupportsIndex] | None = None,
+    ) -> TensorView:
+        """As ``tensor``, over addresses that need no memory yet: memory comes and goes beneath it.
+
+        It keeps nothing but the addresses: only ``close`` is refused while it lives. For kernels that touch what they
+        know to be committed, as those of paged attention do through a block table. What is not committed must not be
+        read, by a copy or a print of the whole either; a ``zero_window`` lets it be read as zeros.
+        Raises RangeError beyond the reservation, ClosedError after ``close``.
+        """
+        self._check_open()
+        form = describe_array(dtype, shape, offset, strides)
+        if form.start + form.size > self.reserved:
+            raise RangeError(f"bytes {form.start} to {form.start + form.size} are beyond the {self.reserved} reserved")
+        return self._views.tensor(self, self.device, form, self._chunks.access, None, memory=False)
 
     def check_unused(self, start: int, stop: int, action: str) -> None:
         """Raise StateError, saying what ``action`` was refused, if an array views or a pin holds these bytes."""
@@ -215,7 +247,7 @@ class MemoryRange:
         with self._alone(asleep=True):
             everything = [(0, self.reserved)]
             self._pins.refuse(everything, f"close {self.name}, which has")
-            self._views.refuse(everything, f"close {self.name}, which has")
+            self._views.refuse_end(self.name, self.reserved)
             self.device.synchronize()
             with Finishing() as rest:
                 rest.run(self._chunks.close)
@@ -224,6 +256,22 @@ class MemoryRange:
                     rest.run(self.supply.close)
 
     # -- steps --------------------------------------------------------------------------------------------------
+
+    def _access_for(self, user: Device, form: Form, limit: int | None) -> Access:
+        """What ``user`` may do to the bytes of an array, which all must be committed."""
+        self.check_awake()
+        if not user.driver.is_same(self.device.driver):
+            raise ValueError(f"{user} is of another driver than {self.name}")
+        stop = form.start + form.size
+        if limit is not None and stop > limit:
+            text = f"array {form.dtype}{list(form.shape)} needs {form.size} bytes"
+            raise RangeError(f"{text}; there are {limit - form.start}")
+        access = self._chunks.access_over(form.start, stop, user.ordinal)
+        if access == Access.NONE:
+            remedy = "protect() them first" if user.ordinal == self.device.ordinal else "grant() it access first"
+            where = f"bytes {form.start} to {stop} of {self.name}"
+            raise StateError(f"{where} cannot be read by device {user.ordinal}; {remedy}")
+        return access
 
     @contextlib.contextmanager
     def _alone(self, *, asleep: bool = False) -> Iterator[None]:

@@ -23,7 +23,9 @@ from .one_thread import one_thread
 from .physical import PhysicalMemory, close_each
 from .sharing_socket import BATCH, Channel, Kind, Offer, check_timeout, close_descriptors, connect, unpack_indices
 from .sizes import format_size
-from .views import Shape, Views, describe_array
+from .streams import Stream
+from .tensor_view import TensorView
+from .views import Form, Shape, Views, describe_array
 
 _numbers = itertools.count(1)
 
@@ -96,13 +98,31 @@ class SharedRange:
         NumPy's cannot be written where the access is "r"; a CuPy array can, and the write is then a fault of the GPU.
         Raises RangeError for bytes that are not shared, ClosedError after ``close``.
         """
+        form = describe_array(dtype, shape, offset)
+        self._check_shared(form)
+        return self._views.array(self, self.device, form, self.access)
+
+    def tensor(
+        self,
+        dtype: Any,
+        shape: Shape,
+        offset: SupportsIndex = 0,
+        *,
+        strides: Sequence[SupportsIndex] | None = None,
+        stream: Stream | None = None,
+    ) -> TensorView:
+        """As ``array``, for any library; see ``ChunkedRange.tensor``."""
+        form = describe_array(dtype, shape, offset, strides)
+        self._check_shared(form)
+        return self._views.tensor(self, self.device, form, self.access, stream, memory=True)
+
+    def _check_shared(self, form: Form) -> None:
         if self.closed:
             raise ClosedError(f"{self.name} is closed; attach again")
-        kind, extents, start, size = describe_array(dtype, shape, offset)
-        for chunk in range(start // self.chunk_size, -(-(start + size) // self.chunk_size)):
+        start, stop = form.start, form.start + form.size
+        for chunk in range(start // self.chunk_size, -(-stop // self.chunk_size)):
             if chunk not in self._mappings:
-                raise RangeError(f"bytes {start} to {start + size} of {self.name}: chunk {chunk} is not shared")
-        return self._views.array(self, self.device, kind, extents, start, self.access)
+                raise RangeError(f"bytes {start} to {stop} of {self.name}: chunk {chunk} is not shared")
 
     @one_thread
     def close(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 import ml_dtypes  # noqa: F401  importing it teaches NumPy the name "bfloat16"
@@ -13,6 +13,8 @@ import numpy as np
 
 from .driver import Access
 from .errors import AlignmentError, DriverMissingError, RangeError, StateError
+from .streams import Stream
+from .tensor_view import TensorView, contiguous_strides
 
 if TYPE_CHECKING:
     from .device import Device
@@ -57,26 +59,55 @@ class Viewable(Protocol):
     base: int
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a view is to look like: a type, a shape, strides in bytes, and where it starts in its range."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        """Bytes from the first number to the end of the last, 0 where there is none."""
+        if 0 in self.shape:
+            return 0
+        last = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+        return last + self.dtype.itemsize
+
+
 class Views:
-    """The live views of one range."""
+    """The live views of one range: of its memory, and of mere addresses, which only keep it open."""
 
     def __init__(self) -> None:
         self._live: weakref.WeakSet[View] = weakref.WeakSet()
+        self._of_addresses: weakref.WeakSet[View] = weakref.WeakSet()
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._live) + len(self._of_addresses)
 
-    def array(
-        self, owner: Viewable, user: Device, kind: np.dtype[Any], extents: tuple[int, ...], start: int, access: Access
-    ) -> Any:
-        """An array of ``owner``'s memory from byte ``start`` on, for work of ``user``; it counts until it dies."""
-        size = math.prod(extents) * kind.itemsize
-        text = f"{kind}{list(extents)} at offset {start} of {owner.name}"
-        writable = access == Access.READWRITE
-        view = View(owner, owner.base + start, start, size, device=user.ordinal, writable=writable, text=text)
-        made = make_array(user, view, kind, extents)
+    def array(self, owner: Viewable, user: Device, form: Form, access: Access) -> Any:
+        """An array of ``owner``'s memory, for work of ``user``; it counts until it dies."""
+        view = _view_of(owner, user, form, access)
+        made = make_array(user, view, form.dtype, form.shape)
         self._live.add(view)
         return made
+
+    def tensor(
+        self, owner: Viewable, user: Device, form: Form, access: Access, stream: Stream | None, *, memory: bool
+    ) -> TensorView:
+        """A view that is no library's yet; where not of ``memory`` that has to stay, of addresses."""
+        view = _view_of(owner, user, form, access)
+        made = TensorView(user, view, form.dtype, form.shape, form.strides, stream)
+        (self._live if memory else self._of_addresses).add(view)
+        return made
+
+    def refuse_end(self, name: str, size: int) -> None:
+        """Raise StateError, naming the array, if any view of memory or of addresses is alive."""
+        self.refuse([(0, size)], f"close {name}, which has")
+        for view in list(self._of_addresses):
+            raise StateError(f"cannot close {name}: a tensor has its addresses ({view.text}); delete that tensor first")
 
     def spans(self) -> list[tuple[int, int]]:
         """The viewed bytes as (start, stop)."""
@@ -102,8 +133,20 @@ class Views:
                 )
 
 
-def describe_array(dtype: Any, shape: Shape, offset: SupportsIndex) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """Check the arguments of an array: its dtype, its shape, where it starts, and its size in bytes."""
+def _view_of(owner: Viewable, user: Device, form: Form, access: Access) -> View:
+    text = f"{form.dtype}{list(form.shape)} at offset {form.start} of {owner.name}"
+    writable, address = access == Access.READWRITE, owner.base + form.start
+    return View(owner, address, form.start, form.size, device=user.ordinal, writable=writable, text=text)
+
+
+def describe_array(
+    dtype: Any, shape: Shape, offset: SupportsIndex, strides: Sequence[SupportsIndex] | None = None
+) -> Form:
+    """Check the arguments of an array; without ``strides`` its numbers lie one after the other.
+
+    Raises ValueError for an unknown dtype, another number of strides than axes or a negative one, RangeError for a
+    negative extent or offset, AlignmentError for an offset or a stride that the type does not align to.
+    """
     try:
         kind = np.dtype(dtype)
     except TypeError:
@@ -116,7 +159,14 @@ def describe_array(dtype: Any, shape: Shape, offset: SupportsIndex) -> tuple[np.
         raise RangeError(f"shape {extents} at offset {start}: extents and offset must be 0 or more")
     if start % kind.alignment:
         raise AlignmentError(f"offset {start} is no multiple of the {kind.alignment} bytes that {kind} aligns to")
-    return kind, extents, start, math.prod(extents) * kind.itemsize
+    if strides is None:
+        return Form(kind, extents, contiguous_strides(extents, kind.itemsize), start)
+    steps = tuple(operator.index(stride) for stride in strides)
+    if len(steps) != len(extents) or any(step < 0 for step in steps):
+        raise ValueError(f"strides {steps} do not fit shape {extents}; give each axis one of 0 or more bytes")
+    if any(step % kind.itemsize for step in steps):
+        raise AlignmentError(f"strides {steps} are no multiples of the {kind.itemsize} bytes of {kind}")
+    return Form(kind, extents, steps, start)
 
 
 def make_array(device: Device, view: View, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
