@@ -25,7 +25,8 @@ from kernels_cu.compiler import find_compiler
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 COMMAND_LINES = {"vmm.commands", "paged.commands"}
-FENCE = re.compile(r"(<!-- not run: [^\n]+ -->\n)?^```(\S+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.M | re.S)
+# What is marked with output is run, and compared, by test_documented_outputs.
+FENCE = re.compile(r"(<!-- (?:not run: |output)[^\n]*-->\n)?^```(\S+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.M | re.S)
 PLACES = "docs/api/*.md"
 
 

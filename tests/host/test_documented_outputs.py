@@ -121,6 +121,8 @@ def test_every_claim_names_a_test_that_there_is():
     assert [claim.partition("\n")[0] for claim in claims if "Held by" not in claim] == []
     for path, name in re.findall(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`", BOUNDARY):
         assert f"def {name}" in (ROOT / path).read_text(), f"{path}::{name}"
+    for name in re.findall(r"`((?:examples|kernels_cu|benchmarks)/[\w/.]+)`", BOUNDARY):
+        assert (ROOT / name).exists(), name
     everywhere = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for name in re.findall(r"`(test_\w+)`", BOUNDARY):
         assert f"def {name}(" in everywhere, name
