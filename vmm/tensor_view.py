@@ -30,6 +30,7 @@ class TensorView:
 
     ``stream`` is where the work was queued that fills the memory, if there is any: the consumer's stream is made to
     wait for it, and on the host driver the caller. None orders nothing.
+    Raises StateError where the driver keeps no bytes.
     """
 
     __slots__ = ("_device", "_view", "dtype", "shape", "stream", "strides")

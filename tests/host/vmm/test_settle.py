@@ -5,6 +5,7 @@ import json
 import sys
 import textwrap
 import time
+from importlib.metadata import version
 
 import pytest
 
@@ -163,4 +164,8 @@ def test_the_real_bindings_pass_every_question_on(stub):
     (raised, usleep), calls = stub(ask_over_the_bindings, [key for key in QUESTIONS if key not in risky], leaves=True)
     assert (raised, len(risky)) == ({}, 2)
     assert {"cuMemMap", "cuMemSetAccess", "cuMemExportToShareableHandle"} <= set(calls.names())
-    assert {args[1:] for args in calls.args("cuLaunchHostFunc")} == {(usleep, (400_000).to_bytes(8, "little"))}
+    queued = {args[1:] for args in calls.args("cuLaunchHostFunc")}
+    if tuple(map(int, version("cuda-bindings").split(".")[:2])) < (13, 5):  # they passed a function of their own
+        assert len({function for function, _ in queued}) == 1
+    else:
+        assert queued == {(usleep, (400_000).to_bytes(8, "little"))}
