@@ -6,10 +6,13 @@ block table -> attention. ContiguousKV is the other way: one span of addresses a
 
 from . import attention as attention
 from . import picture as picture
+from .attached_kv import AttachedKV
+from .attention import attached_attention as attached_attention
 from .attention import span_attention as span_attention
 from .blocks.block_pool import BlockPool, Choice
 from .blocks.rows import Rows
 from .contiguous import ContiguousKV, Span
+from .handoff import Handoff
 from .layout import KVLayout
 from .model_pool import ModelPool
 from .model_sequence import ModelSequence
@@ -30,11 +33,13 @@ from .tables.device_tables import DeviceTables
 
 __all__ = [
     "PRESETS",
+    "AttachedKV",
     "Batch",
     "BlockPool",
     "Choice",
     "ContiguousKV",
     "DeviceTables",
+    "Handoff",
     "KVLayout",
     "KVPool",
     "KVSpec",
@@ -49,6 +54,7 @@ __all__ = [
     "SwapSpace",
     "Swapped",
     "Workload",
+    "attached_attention",
     "attention",
     "batch_lengths",
     "batch_tables",

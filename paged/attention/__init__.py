@@ -1,7 +1,8 @@
 """Append, decode, prefill and gather on a pool: the kernels, with the strides and tables that belong to it.
 
 Arrays are NumPy where kernels run on the CPU and CuPy on a GPU; slots, tables and lengths are made on the host and
-follow the caller's arrays to their side. ``span_attention`` has the same for a ContiguousKV.
+follow the caller's arrays to their side. ``span_attention`` has the same for a ContiguousKV,
+``attached_attention`` decode for an AttachedKV.
 
 What decode and prefill share. ``sequences`` are a list, a ``Batch``, or its ``DeviceTables``, whose tables stay where
 they are. ``query`` is of the pool's dtype, or of float16 or bfloat16 over a pool of e4m3 or int8;
@@ -28,7 +29,7 @@ from vmm.views import is_view
 from ..pool import KVPool
 from ..tables.block_table import Slots, Tables
 from ..tables.step_tables import Attended, step_tables
-from .decode_kernel import decode_fast, decode_simple
+from .decode_kernel import decode_step
 from .gather import gather
 from .kernel_choice import choose_kernel
 from .options import AttentionOptions, window_of
@@ -108,12 +109,7 @@ def decode(
     if len(query) != len(sequences):
         raise ValueError(f"query has {len(query)} rows for {len(sequences)} sequences; give one row a sequence")
     options = _options(pool, step.lengths, scoring, window, lse, stream)
-    step.check_window(options.window)
-    kv, out = pool.kv(layer), np.empty_like(query)
-    chosen = choose_kernel(pool.device, "paged_decode", kv, query, options, kernel)
-    run = decode_fast if chosen == "fast" else decode_simple
-    run(pool, kv, query, step.tables, step.lengths, out, options)
-    return out
+    return decode_step(pool, pool.kv(layer), query, step, options, kernel)
 
 
 def prefill(

@@ -35,7 +35,10 @@ SHOWN = {
     "09_two_models": [r"4\..*\n  chat \|#{8} +\|.*\n  code \|#{24} +\|", r"112 of its 128 tokens are still known"],
     "10_sleep_and_wake": [r"kv: +2 MiB given up, 2 MiB free again", r"their sum is 3,000,000"],
     "11_your_own_kernel": [r"1,048,576 +0x\w+ +524 +837,799\n", r"range 'steps', chunk 1: write of"],
-    "12_two_processes": [r"decode: .*error against float64 is [\d.]+e-04", r"the pool is gone, its memory is not"],
+    "12_two_processes": [
+        r"sends \d+ bytes of JSON, and 6 descriptors\n",
+        r"prefill: closes its pool\ndecode:  6 tokens, the largest error against float64 is [\d.]+e-04",
+    ],
     "13_two_devices": [r"device 0 READWRITE, device 1 READ\n", r"now device 1 has NONE"],
     "14_work_in_flight": [r"2 MiB came free", r"range 'kv', chunk 2"],
     "15_serving_loop": [r"277 steps, \d+ swaps", r"float64 in any step: [\d.]+e-04"],
