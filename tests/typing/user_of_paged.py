@@ -91,6 +91,28 @@ def attention(device: vmm.Device) -> float:
         return float(np.abs(whole[-1:] - last).max() + np.abs(same - last).max())
 
 
+def two_processes(device: vmm.Device) -> int:
+    """Both sides in one process: a pool's memory shared, and attached again."""
+    with (
+        vmm.ChunkSupply(device, exportable=True) as supply,
+        paged.KVPool(device, LAYOUT, blocks=8, supply=supply) as pool,
+    ):
+        sequence = pool.sequence()
+        sequence.append(20)
+        told: str = paged.Handoff.of(pool, [sequence]).to_json()
+        handoff: paged.Handoff = paged.Handoff.from_json(told)
+        with vmm.sharing.Exporter(pool.range, handoff.chunks) as exporter:
+            memory = vmm.sharing.attach(device, exporter.path)
+        with memory:
+            kv = paged.AttachedKV(memory, handoff)
+            return int(kv.lengths.sum())
+
+
+def attached(kv: paged.AttachedKV, query: NDArray[np.float16], lse: NDArray[np.float32]) -> float:
+    """Needs a compiler too."""
+    return float(paged.attached_attention.decode(kv, 0, query, [0], lse=lse).sum())
+
+
 def pictures(device: vmm.Device, folder: Path) -> paged.picture.Spending:
     with paged.KVPool(device, LAYOUT, budget="16 MiB") as pool:
         pool.sequence().append(40)
@@ -161,6 +183,7 @@ def main() -> None:
         assert models(folder).layers
         assert len(integers()) == 40
         assert "blocks" in serving(device)
+        assert two_processes(device) == 20
         assert spans(device) == 100 * SPEC.token_bytes
         assert several_groups(device) == 2 * 20 * SPEC.token_bytes
         assert pictures(device, folder).live == 40 * SPEC.token_bytes
