@@ -19,6 +19,7 @@ NEEDS_COMPILER = {
     "11_your_own_kernel",
     "12_two_processes",
     "15_serving_loop",
+    "16_windowed_layers",
 }
 SHOWN = {
     "01_reserve_map_unmap": [r"cuMemCreate, 4 times +128 MiB +8 MiB", r"cuMemRelease, 4 times +128 MiB +0 B"],
@@ -42,6 +43,12 @@ SHOWN = {
     "13_two_devices": [r"device 0 READWRITE, device 1 READ\n", r"now device 1 has NONE"],
     "14_work_in_flight": [r"2 MiB came free", r"range 'kv', chunk 2"],
     "15_serving_loop": [r"277 steps, \d+ swaps", r"float64 in any step: [\d.]+e-04"],
+    "16_windowed_layers": [
+        r"1,536 +1\.50 MiB +1\.88 MiB +3\.38 MiB +9 MiB\n",
+        r"first 1,152 tokens",
+        r"float64: [\d.]+e-04",
+    ],
+    "17_general_allocator": [r"Heap\(16 blocks, 32 MiB in 32 MiB\)\n +(\.#){16}\.", r"has 32 MiB at 0x"],
 }
 """What a reader is to see, by example: expressions that its output holds on the host driver."""
 
