@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-FENCED = [line for block in re.findall(r"^```sh\n(.*?)^```", README, re.M | re.S) for line in block.splitlines()]
+UNMARKED = re.sub(r"^<!-- output\b[^\n]*\n```.*?^```", "", README, flags=re.M | re.S)  # those are compared elsewhere
+FENCED = [line for block in re.findall(r"^```sh\n(.*?)^```", UNMARKED, re.M | re.S) for line in block.splitlines()]
 INLINE = re.findall(r"`(python -m (?:vmm|paged|kernels_cu) [^`]+|pagewalk [^`]+)`", README)
 COMMANDS = sorted({command for command in [*FENCED, *INLINE] if "pip install" not in command})
 
@@ -49,7 +50,7 @@ def test_a_command_of_the_readme_runs(command, folder):
 
 
 def test_the_python_of_the_readme_runs(folder):
-    code = "".join(re.findall(r"^```python\n(.*?)^```", README, re.M | re.S))
+    code = "".join(re.findall(r"^```python\n(.*?)^```", UNMARKED, re.M | re.S))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True, timeout=60
     )
