@@ -4,6 +4,8 @@ Data flows  model -> KVSpec -> KVLayout (strides) -> BlockPool (ids) -> KVPool (
 block table -> attention. ContiguousKV is the other way: one span of addresses a sequence, and no block table.
 """
 
+from vmm import Shortage
+
 from . import attention as attention
 from . import picture as picture
 from .attached_kv import AttachedKV
@@ -11,7 +13,7 @@ from .attention import attached_attention as attached_attention
 from .attention import span_attention as span_attention
 from .blocks.block_pool import BlockPool, Choice
 from .blocks.rows import Rows
-from .contiguous import ContiguousKV, Span
+from .contiguous import ContiguousKV
 from .handoff import Handoff
 from .layout import KVLayout
 from .model_pool import ModelPool
@@ -24,7 +26,7 @@ from .replay.report import Report
 from .sequence import Sequence
 from .serving.trace_reader import read_trace
 from .serving.workload import Workload
-from .shortage.report import Shortage
+from .span import Span
 from .spec import KVSpec, ModelSpec
 from .swap import Swapped, SwapSpace
 from .tables.batch import Batch

@@ -1,10 +1,4 @@
-"""ContiguousKV: one virtual span a sequence and no block table. The driver's page table does all the paging.
-
-order="layer": a span for K and for V of every layer, as vAttention lays them: every span starts on a chunk of its own,
-so the smallest step is a chunk in each of them, 2 x layers chunks. A kernel for contiguous K and V works as it is.
-order="token": one span over all layers, token after token [layers, K|V, Hkv, D]: the smallest step is one chunk, but K
-of one layer lies ``token_bytes`` apart from token to token.
-"""
+"""ContiguousKV: one virtual span a sequence and no block table. The driver's page table does all the paging."""
 
 from __future__ import annotations
 
@@ -20,69 +14,30 @@ from vmm import (
     GrowableRange,
     OutOfMemoryError,
     RangeError,
+    Shortage,
     Size,
     StateError,
     Supply,
     format_size,
-    parse_size,
-    round_up,
 )
 from vmm.finishing import Finishing
 from vmm.one_thread import one_thread
 from vmm.uninterrupted import handed_over, uninterrupted, whole
 
-from .invariants import must
-from .layout import K, check_place
+from .layout import K
+from .shortage.spans import beyond_length, check_room, open_shortage, span_shortage, spans_explained
+from .span import Span
+from .span_invariants import check_spans
+from .span_layout import SpanLayout, chunk_of, steps_in
 from .spec import KVSpec
-
-ORDERS = ("layer", "token")
-
-
-class Span:
-    """The addresses of one sequence; it grows by tokens from its first address on. Made by ``ContiguousKV.open``."""
-
-    __slots__ = ("index", "kv", "length")
-
-    def __init__(self, kv: ContiguousKV, index: int) -> None:
-        self.kv, self.index, self.length = kv, index, 0
-
-    def __repr__(self) -> str:
-        return f"Span({self.index}, {self.length} tokens)" if self.index >= 0 else "Span(closed)"
-
-    @property
-    def room(self) -> int:
-        """Tokens that the committed part of the span has room for."""
-        return min(self.kv.max_length, self.kv.steps(self.length) * self.kv.chunk // self.kv.unit)
-
-    def can_append(self, tokens: int) -> bool:
-        """Whether ``tokens`` more tokens can be had now."""
-        longer = self.length + operator.index(tokens)
-        return longer <= self.kv.max_length and self.kv.can_commit(self.kv.steps(longer) - self.kv.steps(self.length))
-
-    def append(self, tokens: int) -> None:
-        """Make room for ``tokens`` more tokens, committing chunks in every plane where they are needed.
-
-        Raises RangeError beyond ``max_length``, OutOfMemoryError beyond the budget or the device's memory; nothing has
-        changed then.
-        """
-        self.kv.grow(self, tokens)
-
-    def close(self, *, after: After = None) -> None:
-        """Give all memory of the span back; the addresses go to the next sequence. Closing twice does nothing.
-
-        The memory goes when the work ``after`` is done (by default all of the device's; see
-        ``GrowableRange.decommit``); nothing waits for it.
-        """
-        if self.index >= 0:
-            self.kv.retire(self, after)
 
 
 class ContiguousKV:
     """Spans for ``max_sequences`` sequences of up to ``max_length`` tokens of ``spec`` in one reservation.
 
-    ``budget`` bounds the committed bytes. ``unit`` is the bytes of a token in one plane, ``planes`` how many places a
-    token has, ``step_bytes`` the smallest growth. Raises ValueError for an unknown order, a count below 1, or a budget
-    below the smallest growth.
+    ``budget`` bounds the committed bytes. ``layout`` is the arithmetic of ``order`` ("layer" or "token"; see
+    ``SpanLayout``): ``unit`` the bytes of a token in one plane, ``planes`` how many places a token has, ``step_bytes``
+    the smallest growth. Raises ValueError for an unknown order, a count below 1, or a budget below that.
     """
 
     @whole
@@ -99,30 +54,24 @@ class ContiguousKV:
         supply: Supply | None = None,
         name: str | None = None,
     ) -> None:
-        if order not in ORDERS:
-            raise ValueError(f"order {order!r} is unknown; use 'layer' or 'token'")
-        if max_length < 1 or max_sequences < 1:
-            raise ValueError(f"max_length {max_length} and max_sequences {max_sequences} must be at least 1")
+        self.layout = layout = SpanLayout(spec, max_length, max_sequences, order, chunk_of(device, chunk, supply))
         self.device, self.spec, self.order = device, spec, order
-        self.max_length, self.max_sequences = operator.index(max_length), operator.index(max_sequences)
-        self.planes = spec.layers * spec.components if order == "layer" else 1
-        self.unit = spec.token_bytes // self.planes
-        self.chunk = _chunk_of(device, chunk, supply)
-        self._max_steps = None if budget is None else _steps_in(parse_size(budget, name="budget"), self.step_bytes)
-        self.span_stride = round_up(self.max_length * self.unit, self.chunk)
-        self.plane_stride = self.max_sequences * self.span_stride
+        self.max_length, self.max_sequences = layout.max_length, layout.max_sequences
+        self.chunk, self.planes, self.unit = layout.chunk, layout.planes, layout.unit
+        self.span_stride, self.plane_stride = layout.span_stride, layout.plane_stride
+        self.max_steps = None if budget is None else steps_in(budget, self.step_bytes)
         self.range = GrowableRange(
             device,
-            self.planes * self.plane_stride,
+            layout.planes * layout.plane_stride,
             chunk=self.chunk if supply is None else None,
             supply=supply,
             name=name or "contiguous kv",
         )
-        self._shared_supply = supply
+        self.shared_supply = supply
         self.busy = threading.Lock()
-        self._free = list(range(self.max_sequences))
+        self.free_spans = list(range(self.max_sequences))
         self._open: dict[int, Span] = {}
-        self._steps = 0
+        self.used_steps = 0
         self.tokens = 0
 
     def __repr__(self) -> str:
@@ -144,7 +93,12 @@ class ContiguousKV:
     @property
     def step_bytes(self) -> int:
         """The smallest growth of one sequence: a chunk in every plane."""
-        return self.planes * self.chunk
+        return self.layout.step_bytes
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans that are open, in the order of their addresses."""
+        return [span for _index, span in sorted(self._open.items())]
 
     @property
     def reserved(self) -> int:
@@ -168,17 +122,28 @@ class ContiguousKV:
 
     def steps(self, length: int) -> int:
         """Chunks in each plane that ``length`` tokens need."""
-        return -(-length * self.unit // self.chunk)
+        return self.layout.steps(length)
 
     def can_commit(self, steps: int) -> bool:
         """Whether ``steps`` more chunks a plane can be had now."""
-        if self._max_steps is not None and self._steps + steps > self._max_steps:
+        if self.max_steps is not None and self.used_steps + steps > self.max_steps:
             return False
-        return self._shared_supply is None or self._shared_supply.can_take(steps * self.planes)
+        left = None if self.shared_supply is None else self.shared_supply.obtainable()
+        return left is None or steps * self.step_bytes <= left
 
     def can_open(self, tokens: int = 1) -> bool:
         """Whether a span is free and ``tokens`` tokens have room in it now."""
-        return bool(self._free) and tokens <= self.max_length and self.can_commit(self.steps(tokens))
+        return bool(self.free_spans) and tokens <= self.max_length and self.can_commit(self.steps(tokens))
+
+    def shortage(self, tokens: int = 1, span: Span | None = None) -> Shortage | None:
+        """Why ``tokens`` more tokens of ``span``, or of a new one, are not to be had; None where they are.
+
+        See ``vmm.Shortage``; the same is the ``report`` of the error. Raises as ``check_mine`` for a closed span.
+        """
+        if span is not None:
+            self.check_mine(span)
+        self._check_open()
+        return span_shortage(self, operator.index(tokens), span)
 
     def address(self, span: Span, token: int, layer: int = 0, component: int = K, head: int = 0, d: int = 0) -> int:
         """The address of one number of K or V of a token of a span.
@@ -186,20 +151,11 @@ class ContiguousKV:
         Raises RangeError for a token, layer, component, head or d that is not there, as ``check_mine`` for the span.
         """
         self.check_mine(span)
-        token = check_place("token", token, self.max_length)
-        head = check_place("head", head, self.spec.kv_heads)
-        d = check_place("d", d, self.spec.head_dim)
-        start = self.plane_address(layer, component) + span.index * self.span_stride + token * self.unit
-        return start + (head * self.spec.head_dim + d) * self.spec.element_bytes
+        return self.range.base + self.layout.offset(span.index, token, layer, component, head, d)
 
     def plane_address(self, layer: int, component: int = K) -> int:
         """The address of K or V of the first token of a layer, were the first span open."""
-        layer = check_place("layer", layer, self.spec.layers)
-        component = check_place("component", component, self.spec.components)
-        place = layer * self.spec.components + component
-        return self.range.base + place * (
-            self.plane_stride if self.order == "layer" else self.spec.component_token_bytes
-        )
+        return self.range.base + self.layout.plane_offset(layer, component)
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -208,9 +164,10 @@ class ContiguousKV:
     def open(self) -> Span:
         """Take the lowest free span. Raises OutOfMemoryError when all are open."""
         self._check_open()
-        if not self._free:
-            raise OutOfMemoryError(f"all {self.max_sequences} spans are open; close one or raise max_sequences")
-        index = heapq.heappop(self._free)
+        if not self.free_spans:
+            text = f"all {self.max_sequences} spans are open; close one or raise max_sequences"
+            raise OutOfMemoryError(text, open_shortage(self))
+        index = heapq.heappop(self.free_spans)
         span = self._open[index] = Span(self, index)
         return span
 
@@ -225,14 +182,10 @@ class ContiguousKV:
         self._check_append(span, tokens)
         before, after = self.steps(span.length), self.steps(span.length + tokens)
         if after > before:
-            if not self.can_commit(after - before):
-                asked = format_size((after - before) * self.step_bytes)
-                raise OutOfMemoryError(
-                    f"{tokens} tokens need {asked} more, {format_size(self.committed)} are committed and the budget "
-                    "has no room; close a span or raise the budget"
-                )
-            self._commit(self._chunks(span, before, after))
-            self._steps += after - before
+            check_room(self, span, tokens, after - before)
+            with spans_explained(self, span, tokens):
+                self._commit(self._chunks(span, before, after))
+            self.used_steps += after - before
         span.length += tokens
         self.tokens += tokens
 
@@ -243,10 +196,10 @@ class ContiguousKV:
         steps = self.steps(span.length)
         with Finishing() as rest:
             rest.run(self.range.decommit, self._chunks(span, 0, steps), after=after)
-            self._steps -= steps
+            self.used_steps -= steps
             self.tokens -= span.length
             del self._open[span.index]
-            heapq.heappush(self._free, span.index)
+            heapq.heappush(self.free_spans, span.index)
             span.index, span.length = -1, 0
 
     def collect(self, *, wait: bool = False) -> int:
@@ -262,20 +215,15 @@ class ContiguousKV:
 
     def check(self) -> None:
         """Prove the invariants; an AssertionError here is a bug of ours."""
-        spans = self._open.values()
-        chunks = [chunk for span in spans for chunk in self._chunks(span, 0, self.steps(span.length))]
-        must(sorted(chunks) == self.range.committed_chunks(), "committed chunks are not those of the spans")
-        must(self.tokens == sum(span.length for span in spans), "the tokens are counted wrong")
-        must(self._steps * self.planes == len(chunks), "the steps are counted wrong")
-        must(sorted([*self._free, *self._open]) == list(range(self.max_sequences)), "a span is lost")
+        check_spans(self)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _commit(self, chunks: list[int]) -> None:
         """Commit chunks. Where the budget has no room for what retires beside them, that is waited for."""
-        if self.retiring and self._max_steps is not None:
+        if self.retiring and self.max_steps is not None:
             fresh = sum(not self.range.is_retiring(chunk) for chunk in chunks)
-            if self.committed + fresh * self.chunk > self._max_steps * self.step_bytes:
+            if self.committed + fresh * self.chunk > self.max_steps * self.step_bytes:
                 self.range.collect(wait=True)
         self.range.commit(chunks)
 
@@ -284,7 +232,7 @@ class ContiguousKV:
         if self.range.closed:
             for span in self._open.values():
                 span.index, span.length = -1, 0
-            self._free, self._steps, self.tokens = list(range(self.max_sequences)), 0, 0
+            self.free_spans, self.used_steps, self.tokens = list(range(self.max_sequences)), 0, 0
             self._open.clear()
 
     def _check_open(self) -> None:
@@ -304,27 +252,11 @@ class ContiguousKV:
     def _check_append(self, span: Span, tokens: int) -> None:
         self.check_mine(span)
         if tokens < 0 or span.length + tokens > self.max_length:
-            raise RangeError(
-                f"cannot append {tokens} tokens to {span.length}: a span holds at most {self.max_length}; "
-                "raise max_length: addresses cost no physical memory"
-            )
+            text = f"cannot append {tokens} tokens to {span.length}: a span holds at most {self.max_length}"
+            error = RangeError(f"{text}; raise max_length: addresses cost no physical memory")
+            error.report = beyond_length(self, span, tokens) if tokens > 0 else None
+            raise error
 
     def _chunks(self, span: Span, before: int, after: int) -> list[int]:
         """Chunks ``before`` to ``after`` of a span in every plane, as chunks of the range."""
-        first = span.index * self.span_stride // self.chunk
-        plane = self.plane_stride // self.chunk
-        return [place * plane + first + step for place in range(self.planes) for step in range(before, after)]
-
-
-def _chunk_of(device: Device, chunk: Size | None, supply: Supply | None) -> int:
-    """Bytes of a chunk: the supply's, the one asked for, or the granularity."""
-    if supply is not None:
-        return supply.chunk_size
-    return device.granularity if chunk is None else parse_size(chunk, name="chunk")
-
-
-def _steps_in(budget: int, step: int) -> int:
-    """How many of the smallest steps a budget holds. Raises ValueError if not one."""
-    if budget < step:
-        raise ValueError(f"budget {format_size(budget)} holds no step of {format_size(step)}; give at least that")
-    return budget // step
+        return self.layout.chunks(span.index, before, after)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vmm import Device, Fence, OutOfMemoryError, format_size
 from vmm.finishing import Finishing
 from vmm.pinned import PinnedMemory
+from vmm.shortage.pinned_memory import pinned_shortage
 from vmm.spans import FreeSpans
+
+from .shortage.host_memory import room_shortage
+
+if TYPE_CHECKING:
+    from .swap import Swapped
 
 _PIECE = 256 << 20
 """Bytes of one pinned allocation at most: the host searches pages for each, and may not have one of all bytes."""
@@ -39,7 +47,11 @@ class HostRoom:
             undo.callback(self.close)
             for start in range(0, size, _PIECE):
                 piece = min(_PIECE, size - start)
-                self._pieces.append(PinnedMemory(device, piece))
+                try:
+                    self._pieces.append(PinnedMemory(device, piece))
+                except OutOfMemoryError as error:
+                    error.report = pinned_shortage(device, size, mine=start)
+                    raise
                 self._free.append(FreeSpans(piece))
             undo.pop_all()
 
@@ -53,8 +65,10 @@ class HostRoom:
         leaving = sum(span.size // each for _fence, spans in self._behind for span in spans)
         return self._count(each) + leaving >= blocks
 
-    def take(self, blocks: int, each: int) -> list[HostSpan]:
+    def take(self, blocks: int, each: int, held: Iterable[Swapped] = ()) -> list[HostSpan]:
         """Room for ``blocks`` blocks of ``each`` bytes, in few spans. Waits for work only where it must.
+
+        ``held`` is who has the rest, for the report of an error.
 
         Raises OutOfMemoryError, with both numbers, when there is not so much; nothing has changed then.
         """
@@ -67,7 +81,8 @@ class HostRoom:
             wanted, left = format_size(blocks * each), format_size(have * each)
             raise OutOfMemoryError(
                 f"{wanted} of host memory asked, {left} of {format_size(self.size)} left in blocks of {each} bytes; "
-                "restore or discard something, or make a larger swap space"
+                "restore or discard something, or make a larger swap space",
+                room_shortage(self, blocks, each, held),
             )
         return self._cut(blocks, each)
 
@@ -107,6 +122,13 @@ class HostRoom:
             while self._behind:
                 rest.run(self._behind.popleft()[0].close)
             self.leaving = 0
+
+    def would_hold(self, each: int, spans: Iterable[HostSpan] = ()) -> int:
+        """Blocks of ``each`` bytes that would have room once ``spans`` and what is leaving have been given back."""
+        copies = copy.deepcopy(self._free)  # to try it on
+        for span in [*spans, *(span for _fence, leaving in self._behind for span in leaving)]:
+            copies[span.piece].give(span.start, span.size)
+        return sum(length // each for free in copies for _start, length in free)
 
     # -- steps --------------------------------------------------------------------------------------------------
 

@@ -196,15 +196,20 @@ class ModelPool:
         rows = self._new_rows(needs, [0] * len(self.pools))
         if rows is not None and self._have(rows, self.supply.available):
             return [0] * len(self.pools)
-        drops = [
-            min(pool.blocks_idle, max(0, need - pool.block_pool.available))
-            for pool, need in zip(self.pools, needs, strict=True)
-        ]
+        drops = self._drops(needs)
         rows = self._new_rows(needs, drops)
         if rows is None:
             return None
-        busy = [pool for pool, need in zip(self.pools, needs, strict=True) if need > pool.block_pool.available]
-        return drops if self._have(rows, self.supply.obtainable(*busy)) else None
+        return drops if self._have(rows, self.supply.obtainable(*self.busy(needs))) else None
+
+    def busy(self, needs: Ids[int]) -> list[KVPool]:
+        """The groups that have no blocks to spare for others while they take ``needs``."""
+        return [pool for pool, need in zip(self.pools, needs, strict=True) if need > pool.block_pool.available]
+
+    def new_chunks(self, needs: Ids[int]) -> int:
+        """Chunks that ``needs`` blocks take of the supply, once idle blocks have gone for them."""
+        rows = self._new_rows(needs, self._drops(needs)) or []
+        return sum(count * pool.layout.planes for pool, count in zip(self.pools, rows, strict=True))
 
     def drop_idle(self, drops: Ids[int]) -> None:
         """Drop idle blocks as ``plan`` said."""
@@ -213,6 +218,13 @@ class ModelPool:
                 pool.prefix.evict(count)
 
     # -- steps --------------------------------------------------------------------------------------------------
+
+    def _drops(self, needs: Ids[int]) -> list[int]:
+        """Idle blocks of each group that go rather than new rows come."""
+        return [
+            min(pool.blocks_idle, max(0, need - pool.block_pool.available))
+            for pool, need in zip(self.pools, needs, strict=True)
+        ]
 
     def _new_rows(self, needs: Ids[int], drops: Ids[int]) -> list[int] | None:
         """Rows that each group must commit, or None where one has not the room."""

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING
 
-from vmm import After, OutOfMemoryError, RangeError, Stream, VmmError
+from vmm import After, OutOfMemoryError, RangeError, Shortage, Stream, VmmError
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
@@ -16,6 +16,7 @@ from .append_undo import AppendUndo
 from .prefix.chain_hash import Tokens
 from .prefix.known_tokens import as_ids
 from .sequence import Sequence
+from .shortage.groups import group_shortage
 from .tables.block_table import Slots
 from .whole_number import whole_number
 
@@ -48,6 +49,11 @@ class ModelSequence:
             raise RangeError(f"cannot append {tokens} tokens; append 0 or more")
         return self.model.plan([_blocks_for(part, tokens) for part in self.parts]) is not None
 
+    def shortage(self, tokens: int) -> Shortage | None:
+        """Why ``tokens`` more tokens are not to be had in every group; None where they are. See ``vmm.Shortage``."""
+        tokens = whole_number("tokens", tokens)
+        return group_shortage(self.model, [_blocks_for(part, tokens) for part in self.parts])
+
     @uninterrupted
     def append(self, tokens: int | Ids[int] | Tokens, *, stream: Stream = 0) -> list[Slots]:
         """Make room for more tokens in every group, and return their slots, int64 [tokens] a group.
@@ -66,9 +72,9 @@ class ModelSequence:
                 f"{need} of {part.pool.range.name!r}, which alone could have {part.pool.blocks_free}"
                 for need, part in zip(needs, self.parts, strict=True)
             )
-            raise OutOfMemoryError(
-                f"blocks asked: {wanted}; not all of them can be had; free a sequence, or wait for one"
-            )
+            report = group_shortage(self.model, needs)
+            assert report is not None, "there is no plan"
+            raise OutOfMemoryError(f"blocks asked: {wanted}; not all of them can be had; {report.advice()}", report)
         start = self.length
         with Finishing() as rest, contextlib.ExitStack() as undo:
             self.model.drop_idle(drops)

@@ -16,6 +16,7 @@ from vmm import (
     GrowableRange,
     OutOfMemoryError,
     RangeError,
+    Shortage,
     Size,
     StateError,
     Stream,
@@ -43,7 +44,6 @@ from .prefix.known_tokens import KnownTokens, as_ids
 from .row_memory import RowMemory, capacity
 from .sequence import Sequence
 from .shortage.cause import explained, shortage_of
-from .shortage.report import Shortage
 from .spare import give_up_chunks, spare_chunks
 from .tables.batched_table import BatchedTable
 from .tables.tail_ids import TailIds

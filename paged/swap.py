@@ -10,7 +10,7 @@ import contextlib
 import warnings
 import weakref
 
-from vmm import ClosedError, Device, Fence, RangeError, Size, StateError, Stream, format_size, parse_size
+from vmm import ClosedError, Device, Fence, RangeError, Shortage, Size, StateError, Stream, format_size, parse_size
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted, whole
 
@@ -18,6 +18,7 @@ from .host_room import HostRoom, HostSpan
 from .pool import KVPool
 from .prefix.known_tokens import KnownTokens
 from .sequence import Sequence
+from .shortage.host_memory import room_shortage
 from .swap_copies import copy_in, copy_out
 
 
@@ -106,6 +107,12 @@ class SwapSpace:
         sequence.check_in(sequence.pool)
         return self._room.holds(len(sequence.held), sequence.pool.layout.block_bytes)
 
+    def shortage(self, sequence: Sequence) -> Shortage | None:
+        """Why there is no host memory for ``sequence``; None where there is. See ``vmm.Shortage``."""
+        if self.can_put(sequence):
+            return None
+        return room_shortage(self._room, len(sequence.held), sequence.pool.layout.block_bytes, self._held)
+
     def can_restore(self, swapped: Swapped) -> bool:
         """Whether its pool has the blocks now."""
         self._check_held(swapped)
@@ -129,7 +136,7 @@ class SwapSpace:
         made = Swapped(sequence, _known_of(sequence), stream)
         blocks = sequence.held
         with contextlib.ExitStack() as undo:
-            made.spans = self._room.take(len(blocks), pool.layout.block_bytes)
+            made.spans = self._room.take(len(blocks), pool.layout.block_bytes, self._held)
             undo.callback(self._take_back, made)
             at = 0
             for span in made.spans:

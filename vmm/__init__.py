@@ -35,6 +35,7 @@ from .pins import Pin
 from .recorder import Event, Recorder
 from .residency import Residency, Slept
 from .share import Holder, Share
+from .shortage import Shortage
 from .sizes import Size, format_size, parse_size, round_down, round_up
 from .streams import Stream, stream_handle
 from .supply import Supply
@@ -76,6 +77,7 @@ __all__ = [
     "Run",
     "Share",
     "SharingError",
+    "Shortage",
     "Size",
     "SizeError",
     "Slept",

@@ -8,9 +8,10 @@ A taker has a floor, which the others leave to it, and a ceiling. Of a budget, t
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import OutOfMemoryError, SizeError, StateError
+from .shortage.floors import floor_shortage
 from .sizes import format_size
 
 UNBOUNDED = sys.maxsize
@@ -46,10 +47,13 @@ class Account:
 
 
 class Accounts:
-    """The takers of ``most`` chunks. ``unnamed`` is whoever takes from the supply itself, without floor or ceiling."""
+    """The takers of ``most`` chunks of ``size`` bytes.
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    ``unnamed`` is whoever takes from the supply itself, without floor or ceiling.
+    """
+
+    def __init__(self, most: int, size: int = 1) -> None:
+        self.most, self.size = most, size
         self.unnamed = Account(UNNAMED)
         self.named: tuple[Account, ...] = ()  # exchanged whole: a share may be dropped in any thread
 
@@ -90,6 +94,13 @@ class Accounts:
             left -= held if other is account else max(held, other.floor)
         return left
 
+    def copy(self) -> Accounts:
+        """The same takers with the same counts, in the same order, to try things on."""
+        made = Accounts(self.most, self.size)
+        made.unnamed, *named = [replace(account) for account in self.all]
+        made.named = tuple(named)
+        return made
+
     def open(self, name: str, floor: int, ceiling: int) -> Account:
         """A new taker. Raises StateError for a name that is in use, and as ``bound``."""
         if any(account.name == name for account in self.named) or name == UNNAMED:
@@ -116,7 +127,8 @@ class Accounts:
         left = self.shared_room(account) - (0 if account in self.named else account.out)
         if floor > account.floor and floor - account.out > left:
             text = f"a floor of {floor} chunks for {account.name!r} needs {floor - account.out} now"
-            raise OutOfMemoryError(f"{text}, and the others leave {max(0, left)}; free something first")
+            report = floor_shortage(self, account, floor - account.out, max(0, left))
+            raise OutOfMemoryError(f"{text}, and the others leave {max(0, left)}; {report.advice()}", report)
         account.floor, account.ceiling = floor, ceiling
 
     def close(self, account: Account) -> None:

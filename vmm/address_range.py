@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from .device import Device
 from .driver import Access
-from .errors import AlignmentError, ClosedError, RangeError, StateError
+from .errors import AlignmentError, ClosedError, OutOfMemoryError, RangeError, StateError
 from .physical import PhysicalMemory
+from .shortage.addresses import reservation_shortage
 from .sizes import Size, format_size, parse_size, round_up
 from .uninterrupted import uninterrupted, whole
 
@@ -62,7 +63,11 @@ class AddressRange:
         self._mappings: dict[int, Mapping] = {}
         self.peers: dict[int, Access] = {}  # what other devices may do with everything that is mapped here
         self._base = 0
-        self._base = device.driver.reserve(self.size, alignment)
+        try:
+            self._base = device.driver.reserve(self.size, alignment)
+        except OutOfMemoryError as error:
+            error.report = reservation_shortage(device, self.size)
+            raise
         self._reserved = True
         self._finalizer = weakref.finalize(self, _free, device, self._base, self.size, self._mappings)
 

@@ -70,6 +70,7 @@ class Device:
         self._in_flight: deque[tuple[int, int, object]] = deque()  # event or 0, turn, what it keeps alive
         self._reported = False  # whether a fault was raised to somebody
         self._turns = itertools.count(1)
+        self.pinned = 0  # bytes of pinned host memory
         self.waited = 0  # all work queued before this turn is done
         self.retirement = Retirement()
         # who can release memory where the device is full

@@ -19,6 +19,7 @@ from cuda.bindings import driver as cuda
 
 from .bindings import Bindings
 from .errors import OUT_OF_MEMORY, DriverError, DriverMissingError, OutOfMemoryError, ReleaseError, VmmError
+from .shortage.refused_call import refused_call
 
 VMM_SUPPORTED = int(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
 """The attribute that says whether a device has the virtual memory calls."""
@@ -80,7 +81,8 @@ def error_of(call: str, code: int, call_args: tuple[object, ...] = (), hint: str
         hint = "a process that was forked cannot use the driver of its parent; start it with spawn or exec"
     error = DriverError(call, code, name, call_args, hint)
     if code == OUT_OF_MEMORY:
-        return OutOfMemoryError(f"{error}; free memory, lower the size, or raise the limit")
+        text = f"{error}; free memory, lower the size, or raise the limit"
+        return OutOfMemoryError(text, refused_call(call, call_args))
     return error
 
 
@@ -190,6 +192,14 @@ class Driver:
     def device_total(self, device: int) -> int:
         """Physical memory of the device in bytes."""
         return int(check("cuDeviceTotalMem", self.api.cuDeviceTotalMem(self._device(device)), device))
+
+    def pci_bus_id(self, device: int) -> str:
+        """Where the GPU is plugged in, "0000:3b:00.0": its name in other libraries too. Empty for a software device."""
+        ask = getattr(self.api, "cuDeviceGetPCIBusId", None)
+        if ask is None:
+            return ""
+        raw = check("cuDeviceGetPCIBusId", ask(32, self._device(device)), 32, device)
+        return bytes(raw).split(b"\0")[0].decode()
 
     def device_attribute(self, device: int, attribute: int) -> int:
         """The value of a CU_DEVICE_ATTRIBUTE number."""

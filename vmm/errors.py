@@ -6,12 +6,22 @@ less, ``ClosedError`` and ``StateError`` a wrong order of calls, and the ``Value
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .shortage.report import Shortage
+
 OUT_OF_MEMORY = 2
 """The driver's code CUDA_ERROR_OUT_OF_MEMORY."""
 
 
 class VmmError(Exception):
-    """Root of every error that vmm raises. Its text is one line with the numbers and what to do."""
+    """Root of every error that vmm raises. Its text is one line with the numbers and what to do.
+
+    ``report`` says why there is not so much as was asked, where that is what went wrong; it prints as five lines.
+    """
+
+    report: Shortage | None = None
 
     def add(self, where: str) -> None:
         """Append where it happened, known only further up, to the text."""
@@ -40,10 +50,17 @@ class ReleaseError(DriverError):
 class OutOfMemoryError(VmmError, MemoryError):
     """Physical memory, a budget or the address space is exhausted; the message says which, how much, and what to do.
 
-    ``report`` is more about it, where somebody knows more: of a pool a ``paged.Shortage``, which prints as five lines.
+    ``report`` has all that is known then: see ``vmm.Shortage``.
     """
 
-    report: object | None = None
+    report: Shortage
+
+    def __init__(self, text: str, report: Shortage) -> None:
+        super().__init__(text)
+        self.report = report
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.report)
 
 
 class DriverMissingError(VmmError):

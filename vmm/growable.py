@@ -11,6 +11,7 @@ from .driver import Access
 from .errors import RangeError, StateError
 from .fence import After
 from .finishing import Finishing
+from .shortage.addresses import beyond_shortage
 from .sizes import Size, format_size, parse_size
 from .supply import Supply
 from .uninterrupted import uninterrupted, whole
@@ -76,10 +77,12 @@ class GrowableRange(ChunkedRange):
 
     def _set_size(self, total: int, after: After) -> None:
         if total > self.reserved:
-            raise RangeError(
+            error = RangeError(
                 f"{format_size(total)} ({total}) is beyond the {format_size(self.reserved)} reserved for {self.name}; "
                 "reserve more: addresses cost no physical memory"
             )
+            error.report = beyond_shortage(self.name, total, self.size, self.reserved)
+            raise error
         now, then = -(-self.size // self.chunk_size), -(-total // self.chunk_size)
         if then > now:
             self.commit(chunk for chunk in range(now, then) if not self.is_held(chunk))

@@ -13,6 +13,7 @@ from .finishing import Finishing
 from .growable import GrowableRange
 from .last_work import LastWork
 from .one_thread import one_thread
+from .shortage.addresses import span_shortage
 from .sizes import Size, format_size, parse_size, round_up
 from .spans import FreeSpans
 from .supply import Supply
@@ -107,7 +108,8 @@ class Heap:
         if offset is None:
             raise OutOfMemoryError(
                 f"no free span of {format_size(length)} in the heap's {format_size(self.reserved)} of addresses; "
-                f"the largest is {format_size(self._spans.largest)}; reserve more, addresses cost no memory"
+                f"the largest is {format_size(self._spans.largest)}; reserve more, addresses cost no memory",
+                span_shortage("heap", length, self.reserved, self.allocated, self._spans.largest, len(self._blocks)),
             )
         chunks = self._chunks(offset, length)
         try:

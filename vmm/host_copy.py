@@ -8,6 +8,7 @@ from .device import Device
 from .errors import OutOfMemoryError
 from .finishing import Finishing
 from .pinned import PinnedMemory
+from .shortage.pinned_memory import pinned_shortage
 from .sizes import format_size
 
 _PIECE = 256 << 20
@@ -32,6 +33,8 @@ class HostCopy:
                     self._pieces.append(PinnedMemory(device, min(self._each, count - first) * chunk))
             except OutOfMemoryError as error:
                 error.add(f"{format_size(self.size)} of pinned host memory are needed for a backup")
+                mine = sum(piece.size for piece in self._pieces)
+                error.report = pinned_shortage(device, self.size, mine)
                 raise
             undo.pop_all()
 

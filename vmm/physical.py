@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from .device import Device
 from .errors import AlignmentError, ClosedError, OutOfMemoryError, StateError, VmmError
 from .finishing import Finishing
+from .shortage.device_memory import device_shortage
 from .sizes import Size, format_size, parse_size
 from .uninterrupted import handed_over, uninterrupted, whole
 
@@ -28,15 +29,28 @@ class PhysicalMemory:
 
     @whole
     def __init__(self, device: Device, size: Size, *, exportable: bool = False) -> None:
+        try:
+            self._create(device, parse_size(size), exportable)
+        except OutOfMemoryError as error:
+            error.report = device_shortage(device, self.size)
+            raise
+
+    def _create(self, device: Device, size: int, exportable: bool) -> None:
         self._handle = _CLOSED
-        self.device = device
-        self.size = parse_size(size)
-        if self.size % device.granularity:
+        self.device, self.size, self.last_owner = device, size, 0
+        if size % device.granularity:
             unit = format_size(device.granularity)
-            raise AlignmentError(f"size {self.size} is no multiple of the granularity {unit} ({device.granularity})")
-        self.last_owner = 0
+            raise AlignmentError(f"size {size} is no multiple of the granularity {unit} ({device.granularity})")
         self.exportable, self.exported = exportable, False
-        self._handle = device.driver.create(device.ordinal, self.size, exportable=exportable)
+        self._handle = device.driver.create(device.ordinal, size, exportable=exportable)
+
+    @classmethod
+    @handed_over(lambda _cls, made: made.close())
+    def _unexplained(cls, device: Device, size: int, *, exportable: bool) -> PhysicalMemory:
+        """As the constructor, for who asks again or explains it better: the error reports no more than the call."""
+        made = cls.__new__(cls)
+        made._create(device, size, exportable)
+        return made
 
     @classmethod
     @handed_over(lambda _cls, made: made.close())
@@ -110,13 +124,13 @@ class PhysicalMemory:
 
 
 def create_each(device: Device, size: int, count: int, *, exportable: bool = False) -> list[PhysicalMemory]:
-    """``count`` pieces of ``size`` bytes, or none: the error says at which piece the device was full."""
+    """``count`` pieces of ``size`` bytes, or none: the error says at which piece, and its report is the caller's."""
     created: list[PhysicalMemory] = []
     with contextlib.ExitStack() as undo:
         undo.callback(close_each, created)
         try:
             for _ in range(count):
-                created.append(PhysicalMemory(device, size, exportable=exportable))
+                created.append(PhysicalMemory._unexplained(device, size, exportable=exportable))
         except OutOfMemoryError as error:
             with contextlib.suppress(VmmError):  # a device that does not answer hides no lack of memory
                 free = format_size(device.memory_info().free)

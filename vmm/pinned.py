@@ -10,6 +10,7 @@ import numpy as np
 
 from .device import Device
 from .errors import ClosedError, OutOfMemoryError, StateError
+from .shortage.pinned_memory import pinned_shortage
 from .sizes import Size, format_size, parse_size
 from .uninterrupted import uninterrupted, whole
 
@@ -36,7 +37,9 @@ class PinnedMemory:
                     self._address = device.driver.host_alloc(self.size)
                 except OutOfMemoryError as error:
                     error.add(f"{format_size(self.size)} of pinned host memory were asked")
+                    error.report = pinned_shortage(device, self.size)
                     raise
+            device.pinned += self.size
             undo.pop_all()
 
     def __repr__(self) -> str:
@@ -68,5 +71,6 @@ class PinnedMemory:
         if self._address and not self.device.idle:
             with self.device.current():
                 address, self._address = self._address, _CLOSED
+                self.device.pinned -= self.size
                 self.device.driver.host_free(address)
         self._address = _CLOSED  # where the context has gone, its pinned memory went with it

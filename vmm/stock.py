@@ -18,6 +18,7 @@ from .errors import ClosedError, OutOfMemoryError, RangeError, SizeError, StateE
 from .givers import Givers
 from .physical import PhysicalMemory, close_each, create_each
 from .prefetch import Prefetch
+from .shortage.chunks import chunk_shortage
 from .sizes import Size, format_size, parse_size
 from .uninterrupted import uninterrupted
 
@@ -37,7 +38,7 @@ class Stock:
         self.closed = False
         self.cached: list[PhysicalMemory] = []
         self.out: dict[PhysicalMemory, Account] = {}  # what ranges hold, and for whom
-        self.accounts = Accounts(UNBOUNDED if budget is None else budget // chunk_size)
+        self.accounts = Accounts(UNBOUNDED if budget is None else budget // chunk_size, chunk_size)
         self.givers = Givers(self.accounts)
         self.lock = threading.RLock()  # a range that the garbage collector finds may give while its thread takes
         self.prefetch: Prefetch | None = None
@@ -66,22 +67,29 @@ class Stock:
             raise RangeError(f"cannot take {count} chunks; ask for 0 or more")
         try:
             while True:  # each turn more comes free, or it ends
+                refused = None
                 try:
-                    return self._take(account, count)
-                except OutOfMemoryError:
-                    if not self._make_room(account, count):
-                        raise
+                    taken = self._take(account, count)
+                except OutOfMemoryError as caught:
+                    taken, refused = None, caught
+                if taken is not None:
+                    return taken
+                if not self._make_room(account, count):
+                    error = self._shortage_error(account, count, refused)
+                    if error is not None:  # else another thread has given some back meanwhile
+                        raise error
         finally:
             if self._awaited:
                 self._end_awaiting()
 
-    def _take(self, account: Account, count: int) -> list[PhysicalMemory]:
+    def _take(self, account: Account, count: int) -> list[PhysicalMemory] | None:
+        """What ``take`` gives; None where the bounds leave not so many. Raises where the driver refuses."""
         with self.lock:
             if self.prefetch is not None and count > len(self.cached):
                 self.prefetch.land()
             self.check_open()
             if count > self.accounts.room(account):
-                raise OutOfMemoryError(self._over_budget(account, count))
+                return None
             reused = [self.cached.pop() for _ in range(min(count, len(self.cached)))]
             with contextlib.ExitStack() as undo:
                 undo.callback(self.cached.extend, reversed(reused))
@@ -189,16 +197,29 @@ class Stock:
         close_each(leaving)
         return len(leaving) * self.chunk_size
 
+    def _shortage_error(
+        self, account: Account, count: int, refused: OutOfMemoryError | None
+    ) -> OutOfMemoryError | None:
+        """What is raised in the end: what the driver refused, or why the bounds leave not so many; None if they do."""
+        report = chunk_shortage(self, account, count, refused=refused is not None)
+        report = report or chunk_shortage(self, account, count, settled=False)
+        if report is None:
+            return None
+        if refused is not None:
+            refused.report = report
+            return refused
+        return OutOfMemoryError(f"{self._over_budget(account, count)}; {report.advice()}", report)
+
     def _over_budget(self, account: Account, count: int) -> str:
-        """Why there are not so many: with shares, who holds what."""
+        """How the bounds stand: with shares, who holds what."""
         asked, size = format_size(count * self.chunk_size), self.chunk_size
         left = format_size(self.accounts.room(account, settled=True) * size)
         if not self.accounts.named:
             used = f"{format_size(self.accounts.out * size)} of {format_size(self.budget or 0)} are in use"
-            return f"{asked} asked, {left} left in the budget ({used}); free something or raise the budget"
+            return f"{asked} asked, {left} left in the budget ({used})"
         held = ", ".join(one.describe(size) for one in self.accounts.all if one.out or one.floor)
         bound = "no budget" if self.budget is None else f"a budget of {format_size(self.budget)}"
-        return f"{asked} asked, {left} left for {account.name!r} in {bound} ({held}); free something or raise a bound"
+        return f"{asked} asked, {left} left for {account.name!r} in {bound} ({held})"
 
 
 def _in_child() -> None:

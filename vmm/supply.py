@@ -6,6 +6,8 @@ from .accounts import UNBOUNDED, Account
 from .device import Device
 from .givers import Giver
 from .physical import PhysicalMemory
+from .shortage.chunks import chunk_limits, chunk_shortage
+from .shortage.report import Limit, Shortage
 from .stock import Stock
 from .uninterrupted import handed_over
 
@@ -57,6 +59,18 @@ class Supply:
     def can_take(self, count: int) -> bool:
         """Whether the budget has room for ``count`` more chunks in use. The device itself may still be full."""
         return count <= self._stock.accounts.room(self._account, settled=True)
+
+    def shortage(self, count: int, *askers: Giver) -> Shortage | None:
+        """Why ``count`` more chunks are not to be had, in bytes; None where they are. See ``vmm.Shortage``.
+
+        The same is ``report`` of the error that ``take`` raises. What retires counts as to be had, and what others than
+        ``askers`` could spare; a driver may refuse all the same.
+        """
+        return chunk_shortage(self._stock, self._account, count, askers)
+
+    def limits(self, *askers: Giver) -> tuple[Limit, ...]:
+        """What bounds the next ``take``, in bytes, as ``shortage`` has it: "ceiling", "budget" and "device"."""
+        return chunk_limits(self._stock, self._account, askers)
 
     def obtainable(self, *askers: Giver) -> int | None:
         """Bytes available, and what others than ``askers`` could give up for them; None without a bound."""

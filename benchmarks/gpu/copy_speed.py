@@ -25,7 +25,7 @@ def run(name: str, bench: Bench) -> dict[str, Any]:
     side, driver = bench.side, bench.side.device.driver
     size = 2 * MIB if side.dry else int(name.split()[1]) * MIB
     if 2 * size > 0.8 * side.device.memory_info().free:
-        raise vmm.OutOfMemoryError(f"two halves of {size} bytes are more than most of the free memory")
+        raise vmm.VmmError(f"two halves of {size} bytes are more than most of the free memory")
     with vmm.GrowableRange(side.device, 2 * size) as memory:
         memory.grow(2 * size)
         first, second = memory.base, memory.base + size

@@ -15,7 +15,8 @@ from kernels_cu import PagedKV, Rotary, Scoring, launch
 from kernels_cu.paged_kv import NARROW
 from vmm import Stream, stream_handle
 
-from ..contiguous import ContiguousKV, Span
+from ..contiguous import ContiguousKV
+from ..span import Span
 from ..tables.block_table import Slots, Tables, batch_lengths
 from .kernel_choice import choose_kernel
 from .last_plans import decode_work

@@ -15,8 +15,9 @@ import numpy as np
 from kernels_cu import PagedKV
 from vmm import RangeError
 
-from ..contiguous import ContiguousKV, Span
+from ..contiguous import ContiguousKV
 from ..layout import K, V, check_place
+from ..span import Span
 from ..tables.block_table import Slots
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from vmm import OutOfMemoryError, RangeError, StateError
 
+from ..shortage.block_books import block_shortage, row_shortage
 from .block_counts import BlockCounts
 from .block_ids import Ids, id_array, known
 from .block_ids import block_ids as block_ids
@@ -130,7 +131,8 @@ class BlockPool:
         if found is None:
             raise OutOfMemoryError(
                 f"{blocks} blocks asked, {self.largest_grantable(rows)} can be had: {self.used} are in use, "
-                f"{self.committed.count} of {self.max_rows} rows committed; free blocks or raise the budget"
+                f"{self.committed.count} of {self.max_rows} rows committed; free blocks or raise the budget",
+                block_shortage(self, blocks, rows),
             )
         return found
 
@@ -148,7 +150,8 @@ class BlockPool:
         if new_rows > self._limit(rows):
             raise OutOfMemoryError(
                 f"{new_rows} more rows asked, {self._limit(rows)} can be had: {self.committed.count} of "
-                f"{self.max_rows} are committed; free blocks or raise the budget"
+                f"{self.max_rows} are committed; free blocks or raise the budget",
+                row_shortage(self, new_rows, self._limit(rows), rows),
             )
 
     # -- changes ------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from vmm import Device
+from vmm import Device, Shortage
 
-from ..contiguous import ContiguousKV, Span
+from ..contiguous import ContiguousKV
+from ..span import Span
 from ..spec import KVSpec
 from .policy import Policy, Usage
 
@@ -38,6 +39,13 @@ class ContiguousVmm(Policy):
             return False
         used = self.kv.committed - self.kv.retiring
         return not spare or used + self.kv.steps(tokens) * self.kv.step_bytes + spare <= self.budget
+
+    def shortage(self, tokens: int, spare: int = 0) -> Shortage | None:
+        """What the spans say; ``spare`` as if it were tokens of the same sequence."""
+        if self.can_admit(tokens, spare):
+            return None
+        kept = -(-spare // self.kv.step_bytes) * self.kv.chunk // self.kv.unit
+        return self.kv.shortage(tokens + kept)
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:  # noqa: ARG002 - chunks come as they are filled
         """Open a span with ``tokens`` tokens."""

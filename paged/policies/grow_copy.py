@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from vmm import Device, round_up
+from vmm import Device, Shortage, round_up
 
+from ..shortage.buffers import buffer_shortage
 from .buffer import Buffer
 from .policy import Policy, Usage
 
@@ -40,6 +41,13 @@ class GrowCopy(Policy):
     def can_admit(self, tokens: int, spare: int = 0) -> bool:
         """Whether the budget has room for a buffer of that size."""
         return self.held + self.leaving + self._size(tokens) + spare <= self.budget
+
+    def shortage(self, tokens: int, spare: int = 0) -> Shortage | None:
+        """Who has the buffers."""
+        if self.can_admit(tokens, spare):
+            return None
+        sizes = {request: buffer.size for request, buffer in self.buffers.items()}
+        return buffer_shortage(self._size(tokens), self.budget, sizes, self.leaving, spare)
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:  # noqa: ARG002 - the prompt's length is known
         """Make a buffer for the whole prompt."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from vmm import Device, Share
+from vmm import Device, Share, Shortage
 
 from ..layout import KVLayout
 from ..pool import KVPool
 from ..serving.prompt_tokens import PromptTokens
+from ..shortage.requests import by_request
 from .policy import Policy, Usage
 from .tables import BareTables, SequenceTables, Tables
 
@@ -61,7 +62,17 @@ class PagedPool(Policy):
         """Whether so many blocks are to be had. Blocks that a prompt will share are not counted off: they may go."""
         if not self.tables and not self.share:
             return self.fits(tokens)
-        return self.pool.can_allocate(self._blocks(tokens) + -(-spare // self.pool.layout.block_bytes))
+        return self.pool.can_allocate(self._with_spare(tokens, spare))
+
+    def shortage(self, tokens: int, spare: int = 0) -> Shortage | None:
+        """What the pool says, and who has its blocks."""
+        if self.can_admit(tokens, spare):
+            return None
+        found = self.pool.shortage(self._with_spare(tokens, spare))
+        return None if found is None else by_request(found, self.tables.held(), self.pool)
+
+    def _with_spare(self, tokens: int, spare: int) -> int:
+        return self._blocks(tokens) + -(-spare // self.pool.layout.block_bytes)
 
     def recall(self, request: int) -> int:
         """Share the blocks of the prompt's known prefix."""

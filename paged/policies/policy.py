@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from vmm import Shortage
+
 from ..serving.prompt_tokens import PromptTokens
 
 CAUSES = ("tail", "row", "supply", "prefix", "retiring", "unused")
@@ -63,6 +65,10 @@ class Policy(Protocol):
 
     def can_admit(self, tokens: int, spare: int = 0) -> bool:
         """Whether a new sequence of ``tokens`` tokens has room now, beside ``spare`` bytes that stay free."""
+        ...
+
+    def shortage(self, tokens: int, spare: int = 0) -> Shortage | None:
+        """Why a new sequence of ``tokens`` tokens has no room now; None where ``can_admit`` says that it has."""
         ...
 
     def recall(self, request: int) -> int:  # noqa: ARG002

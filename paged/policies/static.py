@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from vmm import Device, round_up
+from vmm import Device, Shortage, round_up
 
+from ..shortage.buffers import buffer_shortage
 from .buffer import Buffer
 from .policy import Policy, Usage
 
@@ -26,6 +27,12 @@ class Static(Policy):
     def can_admit(self, tokens: int, spare: int = 0) -> bool:
         """Whether the budget has one more buffer."""
         return tokens <= self.room and (len(self.buffers) + 1) * self.size + spare <= self.budget
+
+    def shortage(self, tokens: int, spare: int = 0) -> Shortage | None:
+        """Who has the buffers."""
+        if self.can_admit(tokens, spare) or tokens > self.room:
+            return None
+        return buffer_shortage(self.size, self.budget, dict.fromkeys(self.buffers, self.size), 0, spare)
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:  # noqa: ARG002 - the buffer holds any of them
         """Make the sequence's buffer."""

@@ -6,6 +6,7 @@ Bare lists cost least, and are enough where a block stays where it is and belong
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from ..pool import KVPool
@@ -24,6 +25,10 @@ class Tables(Protocol):
 
     def blocks(self, request: int) -> int:
         """How many blocks a request holds."""
+        ...
+
+    def held(self) -> Mapping[int, int]:
+        """Blocks that come free with each request, where the pool does not know it as a sequence of its own."""
         ...
 
     def extend(self, request: int, tokens: int) -> int:
@@ -53,6 +58,10 @@ class BareTables:
         """How many blocks a request holds."""
         return len(self._tables[request])
 
+    def held(self) -> dict[int, int]:
+        """Each request's, for nobody shares them."""
+        return {request: len(table) for request, table in self._tables.items()}
+
     def extend(self, request: int, tokens: int) -> int:
         """Take the blocks that are missing."""
         table = self._tables.setdefault(request, [])
@@ -81,6 +90,10 @@ class SequenceTables:
         made = self._sequences[request] = self._pool.sequence(self._prompts(request))
         self._prompts.note(request, made.length)
         return made.length
+
+    def held(self) -> dict[int, int]:
+        """None: they are sequences of the pool."""
+        return {}
 
     def blocks(self, request: int) -> int:
         """How many blocks a request holds: all that its tokens need."""

@@ -5,6 +5,8 @@ Bare lists of blocks, with which a replay runs fastest, are no sequences of the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..policies.tables import BareTables, Tables
 from .kinds import Kind
 from .pool_recorder import PoolRecorder
@@ -29,6 +31,10 @@ class RecordedTables(Tables):
     def blocks(self, request: int) -> int:
         """As ``inner``."""
         return self.inner.blocks(request)
+
+    def held(self) -> Mapping[int, int]:
+        """As ``inner``."""
+        return self.inner.held()
 
     def extend(self, request: int, tokens: int) -> int:
         """As ``inner``; what a bare list was given is told here."""

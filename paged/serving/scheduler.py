@@ -24,7 +24,10 @@ sequence ends or outgrows its room is known beforehand, so that it is filed unde
 
 from __future__ import annotations
 
+from vmm import Shortage
+
 from ..policies.policy import Policy
+from ..shortage.admission import admission_shortage
 from .host_space import HostSpace
 from .job import Job
 from .limits import Limits
@@ -77,6 +80,18 @@ class Scheduler:
         """Tokens in memory now; ``live_tokens`` still has those of sequences that ended with the step."""
         ready = sum(job.computed for job in self._ready)
         return self._decode_tokens + ready + (self._partial.computed if self._partial else 0)
+
+    @property
+    def spare(self) -> int:
+        """Bytes that stay free when a sequence is admitted now."""
+        return self._spare if self.running else 0
+
+    def shortage(self) -> Shortage | None:
+        """Why the first that waits is not admitted now; None where it would be, or nobody waits.
+
+        Before a step and after ``schedule``; tokens are those of the latest step. See ``vmm.Shortage``.
+        """
+        return admission_shortage(self)
 
     def submit(self, number: int, prompt: int, output: int, priority: int = 0) -> None:
         """Let a request of ``prompt`` and ``output`` tokens wait for its turn, or reject it."""
@@ -188,8 +203,7 @@ class Scheduler:
     def _start(self, budget: int) -> None:
         """Admit those that wait, in their order, while ``budget`` tokens and memory last."""
         while budget and self.waiting and len(self.running) < self.limits.max_num_seqs:
-            spare = self._spare if self.running else 0
-            if not self.policy.can_admit(self.waiting.first().target, spare):
+            if not self.policy.can_admit(self.waiting.first().target, self.spare):
                 return
             budget -= self._admit(self.waiting.pop(), budget)
 

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vmm import OutOfMemoryError
+from vmm import OutOfMemoryError, Shortage
+from vmm.shortage import Limit
 
 from .limits import holders_of, limits_of, portions_of
 from .remedies import remedies_of
-from .report import Limit, Shortage
 
 if TYPE_CHECKING:
     from ..pool import KVPool
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 def shortage_of(pool: KVPool, asked: int) -> Shortage | None:
     """What ``KVPool.shortage`` does."""
     limits = limits_of(pool, asked)
-    granted = min(pool.blocks_free, limits[0].blocks)
+    granted = min(pool.blocks_free, limits[0].allows or 0)
     if asked <= granted:
         return None
     remedies = remedies_of(pool, asked, limits[0])
     return Shortage(
-        pool=pool.range.name,
+        name=pool.range.name,
+        unit="blocks",
         asked=asked,
         granted=granted,
         cause=_cause(limits[0], {remedy.action for remedy in remedies}),
@@ -41,10 +42,13 @@ def explained(pool: KVPool, asked: int) -> Iterator[None]:
     try:
         yield
     except OutOfMemoryError as error:
-        report = error.report = shortage_of(pool, asked)
-        if report is not None and report.cause == "device":
+        report = shortage_of(pool, asked)
+        if report is None:  # the driver refuses what it seemed to have: what is known of that call stays
+            raise
+        error.report = report
+        if report.cause == "device":
             error.add(report.advice())  # the refused call and its chunk are told already
-        elif report is not None:
+        else:
             error.args = (f"{report.lines()[0]}; {report.advice()}",)
         raise
 
@@ -53,4 +57,4 @@ def _cause(limit: Limit, helpful: set[str]) -> str:
     """The limit, or what keeps a lowered budget from being met."""
     if limit.name == "lowered budget":
         return "fragmentation" if "compact" in helpful else "pinned" if "unpin" in helpful else limit.name
-    return limit.name
+    return "floor" if "lower floor" in helpful else limit.name

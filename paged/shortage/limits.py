@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from vmm import ChunkSupply, Share, Supply, format_size
 from vmm.accounts import UNNAMED
-
-from .report import Holder, Limit, Portion
+from vmm.shortage import Held, Limit, Portion
 
 if TYPE_CHECKING:
     from ..pool import KVPool
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 def limits_of(pool: KVPool, asked: int) -> list[Limit]:
     """Every limit on the way to ``asked`` blocks, the one that allows the fewest first."""
     found = [_addresses(pool), _budget(pool, asked), *_supply(pool, asked), _device(pool, asked)]
-    return sorted(found, key=lambda limit: limit.blocks)
+    return sorted(found, key=lambda limit: limit.allows or 0)
 
 
 def portions_of(pool: KVPool) -> list[Portion]:
@@ -40,16 +39,16 @@ def portions_of(pool: KVPool) -> list[Portion]:
     ]
 
 
-def holders_of(pool: KVPool, limit: Limit) -> list[Holder]:
+def holders_of(pool: KVPool, limit: Limit) -> list[Held]:
     """Who has what the limit bounds."""
     whole = whole_supply(pool.shared_supply)
     if limit.name in ("ceiling", "shared budget") and whole is not None:
-        return [Holder(one.name, one.in_use) for one in whole.holders() if one.in_use]
+        return [Held(one.name, one.in_use) for one in whole.holders() if one.in_use]
     if limit.name == "device":
         memory, mine = pool.device.memory_info(), pool.committed
-        return [Holder("this pool", mine), Holder("others on the device", memory.total - memory.free - mine)]
+        return [Held("this pool", mine), Held("others on the device", memory.total - memory.free - mine)]
     block = pool.layout.block_stride * pool.layout.planes
-    return [Holder(f"sequence {one.row}", len(one.held) * block) for one in pool.sequences if one.held]
+    return [Held(f"sequence {one.row}", len(one.held) * block) for one in pool.sequences if one.held]
 
 
 def rows_free_on_device(pool: KVPool) -> int:

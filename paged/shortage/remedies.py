@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vmm import Share, format_size, round_up
+from vmm.shortage import Limit, Remedy
 
 from ..blocks.block_pool import BlockPool
 from ..compaction import movable, plan_moves
 from .limits import rows_free_on_device, shared_room, whole_supply
-from .report import Limit, Remedy
 
 if TYPE_CHECKING:
     from ..pool import KVPool
@@ -26,7 +27,7 @@ def remedies_of(pool: KVPool, asked: int, limit: Limit) -> list[Remedy]:
         "lowered budget": (_compact, _unpin, _free, _raise_budget),
         "budget": (_raise_budget, _free),
         "ceiling": (_raise_ceiling, _free),
-        "shared budget": (_raise_shared_budget, _free),
+        "shared budget": (_lower_floor, _raise_shared_budget, _free),
         "device": (_free_elsewhere, _free),
     }
     return [remedy for attempt in tries[limit.name] for remedy in attempt(pool, asked)]
@@ -51,7 +52,7 @@ def _unpin(pool: KVPool, asked: int) -> Iterator[Remedy]:
         reasons = tuple(pin.reason for pin in pool.range.pins) or ("arrays that view it",)
         for found in _compact(pool, asked, unpinned=True):
             text = f"close the pins for {', '.join(reasons)}, and compact()"
-            yield Remedy("unpin", reasons, found.blocks, text, found.cost)
+            yield Remedy("unpin", reasons, found.allows, text, found.cost)
 
 
 def _compact(pool: KVPool, asked: int, *, unpinned: bool = False) -> Iterator[Remedy]:
@@ -90,6 +91,16 @@ def _raise_ceiling(pool: KVPool, asked: int) -> Iterator[Remedy]:
         ceiling = round_up(share.in_use - share.retiring + needed, share.chunk_size)
         text = f"raise the ceiling of {share.name!r} to {format_size(ceiling)} ({ceiling} bytes)"
         yield Remedy("raise ceiling", ceiling, asked, text, f"{format_size(needed)} more of the shared budget")
+
+
+def _lower_floor(pool: KVPool, asked: int) -> Iterator[Remedy]:
+    """The supply tries it on its own books."""
+    supply = pool.shared_supply
+    assert supply is not None, "only a shared supply has floors"
+    found = supply.shortage(_new_rows(pool, asked) * pool.layout.planes, pool)
+    for one in found.remedies if found is not None else ():
+        if one.action == "lower floor":
+            yield dataclasses.replace(one, allows=asked)
 
 
 def _raise_shared_budget(pool: KVPool, asked: int) -> Iterator[Remedy]:

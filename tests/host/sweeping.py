@@ -188,7 +188,7 @@ def books_of(owner: Any) -> Any:
         return repr(owner)
     if hasattr(owner, "max_sequences"):
         spans = {index: span.length for index, span in owner._open.items()}
-        return books_of(owner.range), spans, sorted(owner._free), owner.tokens, owner._steps
+        return books_of(owner.range), spans, sorted(owner.free_spans), owner.tokens, owner.used_steps
     return owner.books() if hasattr(owner, "books") else None
 
 
@@ -331,6 +331,8 @@ def _judge(world: World, operation: Any, before: Any, done: Any, error: Any, whe
         after = world.look()
         if call not in str(error):
             raise SweepError(f"{where}: the error does not say so: {error!r}")
+        if isinstance(error, vmm.OutOfMemoryError) and len(error.report.lines()) != 5:
+            raise SweepError(f"{where}: its report has not five lines: {error.report}")
         if after != before:
             raise SweepError(f"{where} failed and left a change: was {before}, is {after}")
         operation()

@@ -49,7 +49,7 @@ def test_1_no_addresses(device):
     with pool_of(device, blocks=6) as pool:
         sequence_of(pool, 5)
         found = report_of(pool, 3)
-        assert (found.cause, found.granted, found.limit.blocks) == ("virtual range", 1, 1)
+        assert (found.cause, found.granted, found.limit.allows) == ("virtual range", 1, 1)
         assert found.remedies[0].action == "more blocks"
         with pool_of(device, blocks=found.remedies[0].value) as larger:
             sequence_of(larger, 5)
@@ -65,7 +65,7 @@ def test_2_sequences_fill_the_budget(device):
             (f"sequence {one.row}", len(one.table) * MIB // 2) for one in sequences
         ]
         free = next(one for one in found.remedies if one.action == "free")
-        assert (free.value, free.blocks) == ((sequences[1].row,), 3)  # the shortest that is enough
+        assert (free.value, free.allows) == ((sequences[1].row,), 3)  # the shortest that is enough
         assert "48 tokens to compute again" in free.cost
         sequences[1].free()
         assert len(pool.allocate(3)) == 3
@@ -162,9 +162,10 @@ def test_9_a_floor_that_another_was_promised(device):
         with pool_of(device, supply=mine) as pool:
             sequence_of(pool, 4)
             found = report_of(pool, 1)
-            assert (found.cause, found.granted) == ("shared budget", 0)
+            assert (found.cause, found.limit.name, found.granted) == ("floor", "shared budget", 0)
             assert "0 B of the shared budget of 8 MiB are left to this pool" in found.limit.text
-            other.set_bounds(floor=2 * ROW)
+            assert (found.remedies[0].action, found.remedies[0].value) == ("lower floor", ("qwen", 2 * ROW))
+            other.set_bounds(floor=found.remedies[0].value[1])
             assert len(pool.allocate(1)) == 1
         mine.close()
         other.close()
@@ -212,7 +213,7 @@ def test_the_text_is_five_lines_with_the_numbers(device):
         lines = str(pool.shortage(3)).splitlines()
         assert len(lines) == 5
         assert lines[0] == "kv: 3 blocks asked, 1 can be had: budget; 8 MiB of 8 MiB committed"
-        assert lines[1] == "committed: live 7.50 MiB, free places 512 KiB"
+        assert lines[1] == "in use: live 7.50 MiB, free places 512 KiB"
         assert lines[2] == "the other limits allow: device enough, virtual range enough"
         assert lines[3] == "held by sequence 0 7.50 MiB"
         assert lines[4].startswith(

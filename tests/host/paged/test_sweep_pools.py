@@ -387,7 +387,8 @@ QUESTIONS = {
     "ContiguousKV.step_bytes", "ContiguousKV.reserved", "ContiguousKV.committed",
     "ContiguousKV.retiring", "ContiguousKV.live", "ContiguousKV.steps", "ContiguousKV.can_commit",
     "ContiguousKV.can_open", "ContiguousKV.address", "ContiguousKV.check", "ContiguousKV.check_mine",
-    "ContiguousKV.plane_address", "Span.room", "Span.can_append",
+    "ContiguousKV.plane_address", "ContiguousKV.spans", "ContiguousKV.shortage", "Span.room", "Span.can_append",
+    "Span.shortage",
 }  # fmt: skip
 """They change nothing and call no driver."""
 WITHOUT_CALLS = {"KVPool.blocks_idle", "KVPool.forget_lost", "Sequence.begin", "Sequence.publish"} | {

@@ -338,7 +338,8 @@ def close_a_heap(world):
 QUESTIONS = {
     "ChunkSupply.in_use", "ChunkSupply.cached", "ChunkSupply.prefetch", "ChunkSupply.prefetch_error",
     "Supply.device", "Supply.chunk_size", "Supply.exportable", "Supply.budget", "Supply.in_use", "Supply.retiring",
-    "Supply.available", "Supply.can_take", "ChunkSupply.retiring", "ChunkSupply.holders",
+    "Supply.available", "Supply.can_take", "Supply.shortage", "Supply.limits",
+    "ChunkSupply.retiring", "ChunkSupply.holders",
     "ChunkedRange.closed", "ChunkedRange.committed",
     "ChunkedRange.retiring", "ChunkedRange.chunk_count", "ChunkedRange.is_committed", "ChunkedRange.is_retiring",
     "ChunkedRange.committed_chunks", "ChunkedRange.mapping", "ChunkedRange.mappings", "ChunkedRange.runs",
