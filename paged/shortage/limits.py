@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vmm import ChunkSupply, Share, Supply, format_size
 from vmm.accounts import UNNAMED
 from vmm.shortage import Held, Limit, Portion
+from vmm.shortage.device_memory import holders_on
 
 if TYPE_CHECKING:
     from ..pool import KVPool
@@ -45,8 +46,7 @@ def holders_of(pool: KVPool, limit: Limit) -> list[Held]:
     if limit.name in ("ceiling", "shared budget") and whole is not None:
         return [Held(one.name, one.in_use) for one in whole.holders() if one.in_use]
     if limit.name == "device":
-        memory, mine = pool.device.memory_info(), pool.committed
-        return [Held("this pool", mine), Held("others on the device", memory.total - memory.free - mine)]
+        return list(holders_on(pool.device))
     block = pool.layout.block_stride * pool.layout.planes
     return [Held(f"sequence {one.row}", len(one.held) * block) for one in pool.sequences if one.held]
 

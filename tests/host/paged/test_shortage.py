@@ -172,12 +172,15 @@ def test_9_a_floor_that_another_was_promised(device):
 
 
 def test_10_others_fill_the_device(device):
-    with pool_of(device, budget=100 * ROW) as pool, vmm.GrowableRange(device, "256 MiB") as other:
+    with pool_of(device, budget=100 * ROW) as pool, vmm.GrowableRange(device, "256 MiB", name="b") as other:
         sequence_of(pool, 4)
         other.grow(device.memory_info().free - ROW)
         found = report_of(pool, 9)
         assert (found.cause, found.granted) == ("device", 4)
-        assert found.holders[1].bytes == other.committed
+        assert {(one.name, one.bytes) for one in found.holders} == {
+            ("range 'kv'", ROW),
+            ("range 'b'", other.committed),
+        }
         assert (found.remedies[0].action, found.remedies[0].value) == ("free elsewhere", 2 * ROW)
         other.shrink(found.remedies[0].value)
         assert len(pool.allocate(9)) == 9
