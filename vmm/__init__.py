@@ -4,7 +4,7 @@ Data flows Device -> ChunkSupply + AddressRange -> GrowableRange -> Heap. The sa
 ``HostDriver``, a software driver on real memory.
 """
 
-from . import sharing
+from . import interop, sharing
 from .address_range import AddressRange, Mapping
 from .chunk_map import Run
 from .chunk_supply import ChunkSupply
@@ -90,6 +90,7 @@ __all__ = [
     "describe",
     "format_size",
     "handles_of",
+    "interop",
     "parse_size",
     "round_down",
     "round_up",

@@ -209,6 +209,14 @@ class MemoryRange:
             raise RangeError(f"bytes {form.start} to {form.start + form.size} are beyond the {self.reserved} reserved")
         return self._views.tensor(self, self.device, form, self._chunks.access, None, memory=False)
 
+    def keep_open(self, text: str) -> object:
+        """Refuse ``close`` while what is returned lives; errors say ``text`` of it. For who hands out bare addresses.
+
+        Raises ClosedError after ``close``.
+        """
+        self._check_open()
+        return self._views.hold(self, text)
+
     def check_unused(self, start: int, stop: int, action: str) -> None:
         """Raise StateError, saying what ``action`` was refused, if an array views or a pin holds these bytes."""
         self._pins.refuse([(start, stop)], action)

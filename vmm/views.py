@@ -103,11 +103,17 @@ class Views:
         (self._live if memory else self._of_addresses).add(view)
         return made
 
+    def hold(self, owner: Viewable, text: str) -> View:
+        """A view of no byte, which only keeps ``owner`` open; errors say ``text`` of it."""
+        held = View(owner, owner.base, 0, 0, device=-1, writable=True, text=text)
+        self._of_addresses.add(held)
+        return held
+
     def refuse_end(self, name: str, size: int) -> None:
         """Raise StateError, naming the array, if any view of memory or of addresses is alive."""
         self.refuse([(0, size)], f"close {name}, which has")
         for view in list(self._of_addresses):
-            raise StateError(f"cannot close {name}: a tensor has its addresses ({view.text}); delete that tensor first")
+            raise StateError(f"cannot close {name}: somebody has its addresses ({view.text}); delete that first")
 
     def spans(self) -> list[tuple[int, int]]:
         """The viewed bytes as (start, stop)."""

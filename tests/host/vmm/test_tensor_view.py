@@ -194,7 +194,7 @@ def test_an_address_tensor_only_keeps_the_range_open(memory):
     array[3] = 5
     assert memory.array("uint8", 8)[3] == 5
     del tensor
-    with pytest.raises(vmm.StateError, match=r"cannot close kv: a tensor has its addresses"):
+    with pytest.raises(vmm.StateError, match=r"cannot close kv: somebody has its addresses"):
         memory.close()
     del array
     memory.close()
