@@ -40,7 +40,7 @@ def compiled(name: str) -> Iterator[Path]:
     source = Path(__file__).with_name(name)
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
         library = Path(folder) / source.with_suffix(".so").name
-        command = [*compiler(), "-std=c11", "-O2", "-shared", "-fPIC", "-o", str(library), str(source)]
+        command = [*compiler(), "-std=gnu11", "-O2", "-shared", "-fPIC", "-o", str(library), str(source)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:

@@ -60,4 +60,5 @@ def allocator(*heaps: Heap) -> Allocator:
 @functools.cache
 def _out_of_memory(cupys: type[MemoryError]) -> type[OutOfMemoryError]:
     """Our error, caught by who catches CuPy's."""
-    return type("OutOfMemoryError", (OutOfMemoryError, cupys), {"__str__": OutOfMemoryError.__str__})
+    as_usual = {"__init__": MemoryError.__init__, "__str__": MemoryError.__str__}  # CuPy's take two sizes, and no text
+    return type("OutOfMemoryError", (OutOfMemoryError, cupys), as_usual)

@@ -1,0 +1,103 @@
+"""A MemoryResource of cuda.core: the true library where it is installed, on the host driver and over the stub."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import vmm
+
+MISSING = importlib.util.find_spec("cuda.core") is None
+pytestmark = pytest.mark.skipif(MISSING, reason="needs cuda.core: python -m pip install 'pagewalk[interop]'")
+
+
+@pytest.fixture
+def heap(device):
+    with vmm.Heap(device, "1 GiB") as made:
+        yield made
+
+
+@pytest.fixture
+def resource(heap):
+    return vmm.interop.cuda_core.memory_resource(heap)
+
+
+def test_it_is_a_memory_resource_of_the_host(resource):
+    core = pytest.importorskip("cuda.core")
+    assert isinstance(resource, getattr(core, "MemoryResource", object))
+    assert (resource.is_device_accessible, resource.is_host_accessible, resource.device_id) == (False, True, -1)
+
+
+def test_a_buffer_is_a_block_and_goes_back_when_it_is_closed(heap, resource):
+    buffer = resource.allocate(1000, stream=None)
+    assert (buffer.size, int(buffer.handle) - heap.range.base, heap.allocated) == (1000, 0, 1024)
+    assert buffer.memory_resource is resource
+    buffer.close()
+    assert heap.allocated == 0
+
+
+def test_a_buffer_that_nobody_has_goes_back(heap, resource):
+    buffer = resource.allocate(1000, stream=None)
+    del buffer
+    assert heap.allocated == 0
+
+
+def test_a_buffer_keeps_the_heap_open(heap, resource):
+    buffer = resource.allocate(1000, stream=None)
+    with pytest.raises(vmm.StateError, match="given to another library"):
+        heap.close()
+    buffer.close()
+    heap.close()
+
+
+def test_numpy_takes_a_buffer_by_dlpack_and_keeps_it(heap, resource):
+    array = np.from_dlpack(resource.allocate(64, stream=None))
+    array[:] = 5
+    assert (heap.range.array("uint8", 64) == 5).all()
+    assert heap.allocated == 512
+    del array
+    assert heap.allocated == 0
+
+
+def test_out_of_memory_leaves_nothing(heap, resource):
+    with pytest.raises(vmm.OutOfMemoryError):
+        resource.allocate(1 << 29, stream=None)
+    assert heap.allocated == 0
+
+
+# -- on a GPU, as far as the real bindings over the stub show it ---------------------------------------------------
+
+
+class Foreign:
+    """A stream of another library."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+
+def on_a_gpu():
+    from cuda import core as new
+
+    core = new if hasattr(new, "MemoryResource") else importlib.import_module("cuda.core.experimental")
+    with vmm.Device(0, driver="cuda") as device, device.current(), vmm.Heap(device, "64 MiB") as heap:
+        resource = vmm.interop.cuda_core.memory_resource(heap)
+        own = core.Stream.from_handle(0x57E400001230)
+        freed = []
+        inside = heap.range.decommit
+        heap.range.decommit = lambda chunks, after=None: (freed.append(after), inside(chunks, after=after))
+        buffers = [resource.allocate(4096, stream=stream) for stream in (own, Foreign(0x57E400004560))]
+        seen = [(int(one.handle) - heap.range.base, one.size, one.is_device_accessible) for one in buffers]
+        properties = resource.device_id, resource.is_device_accessible, resource.is_host_accessible
+        for buffer in buffers:
+            buffer.close(own)
+        return seen, properties, heap.allocated
+
+
+def test_on_a_gpu_streams_of_any_library_order_it(stub):
+    (seen, properties, left), _calls = stub(on_a_gpu)
+    assert seen == [(0, 4096, True), (4096, 4096, True)]
+    assert properties == (0, True, False)
+    assert left == 0
