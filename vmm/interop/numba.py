@@ -21,12 +21,14 @@ def array(
     """A device array of Numba on committed memory, without a copy; on the host driver NumPy's, for ``numba.njit``.
 
     ``stream`` is where the work was queued that fills the memory: Numba waits for it. The array keeps the memory.
-    Raises as ``MemoryRange.array``, DriverMissingError without Numba, AttributeError for a type that the CUDA array
-    interface has no name for, such as bfloat16.
+    Raises as ``MemoryRange.array``, DriverMissingError without Numba, ValueError for a type that Numba does not have,
+    such as bfloat16.
     """
     tensor = memory.tensor(dtype, shape, offset, stream=stream)
     if memory.device.backing != "device":
         return tensor.__array__()
+    if not hasattr(tensor, "__cuda_array_interface__"):
+        raise ValueError(f"Numba has no {tensor.dtype}; take the memory as uint{8 * tensor.dtype.itemsize}")
     return library("numba.cuda", _REMEDY).as_cuda_array(tensor)
 
 

@@ -1,4 +1,4 @@
-"""A library that is not installed is one line with the command that brings it, and nothing is imported before it is used."""
+"""A library that is not installed is one line with the command that brings it; none is imported before it is used."""
 
 import subprocess
 import sys

@@ -49,6 +49,14 @@ CUresult CUDAAPI cuDeviceGetName(char *name, int length, CUdevice device) {
     return end(SUCCESS);
 }
 
+CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+    begin("cuDeviceGetUuid");
+    ARG(device);
+    REFUSE(FROM_INIT);
+    memset(uuid, 0x5A, sizeof *uuid);
+    return end(SUCCESS);
+}
+
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     begin("cuDeviceTotalMem");
     ARG(device);

@@ -44,6 +44,9 @@ typedef struct {
 typedef struct {
     char reserved[64];
 } CUipcMemHandle;
+typedef struct {
+    char bytes[16];
+} CUuuid;
 #endif
 
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "the struct that the driver reads");
