@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import vmm
 import vmm.host
 import vmm.settle
+from vmm.shortage import Held, Limit, Portion, Remedy
 
 CHUNK = 2 << 20
 
@@ -140,6 +141,18 @@ def two_processes(device: vmm.Device) -> int:
     return committed
 
 
+def why(report: vmm.Shortage | None) -> str:
+    """A report read by a program: what binds, what fills memory up, who has it, what helps."""
+    if report is None:
+        return "nobody knows more"
+    binds: Limit = report.limit
+    portions: tuple[Portion, ...] = report.portions
+    holders: tuple[Held, ...] = report.holders
+    remedies: tuple[Remedy, ...] = report.remedies
+    used = sum(portion.bytes for portion in portions) + sum(holder.bytes or 0 for holder in holders)
+    return f"{binds.name}: {used} bytes in use; {', '.join(remedy.action for remedy in remedies)}"
+
+
 def refused(device: vmm.Device) -> list[type[vmm.VmmError]]:
     kinds: list[type[vmm.VmmError]] = [
         vmm.AlignmentError,
@@ -161,6 +174,7 @@ def refused(device: vmm.Device) -> list[type[vmm.VmmError]]:
         vmm.PhysicalMemory(device, "1 TiB")
     except MemoryError as error:
         assert isinstance(error, vmm.OutOfMemoryError)
+        assert why(error.report)
     return kinds
 
 
