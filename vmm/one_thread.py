@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from .errors import StateError
-from .uninterrupted import uninterrupted
+from .uninterrupted import note_interrupts, raise_noted
 
 
 class _Lock(Protocol):
@@ -67,14 +67,19 @@ def one_thread(
     An interrupt is raised at its end.
     """
 
-    @uninterrupted
     @functools.wraps(change)
     def guarded(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if not self.busy.acquire(blocking=False):
-            raise StateError(f"this {type(self).__name__} is being changed by another thread; one thread at a time")
+        handler = note_interrupts()  # from before the lock is had, which would stay locked
         try:
-            return change(self, *args, **kwargs)
+            busy = self.busy
+            if not busy.acquire(blocking=False):
+                raise StateError(f"this {type(self).__name__} is being changed by another thread; one thread at a time")
+            try:
+                return change(self, *args, **kwargs)
+            finally:
+                busy.release()
         finally:
-            self.busy.release()
+            if handler is not None:
+                raise_noted(handler)
 
     return guarded

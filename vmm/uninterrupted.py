@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # mypy has no stub; signal makes enums of numbers, for 20 us a with
 import functools
-import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -32,27 +31,42 @@ def _note(_number: int, frame: FrameType | None) -> None:
     _noted.append(frame)
 
 
+def note_interrupts() -> Any:
+    """Note interrupts from now on, instead of raising them. What ``raise_noted`` then takes; None where nothing is due.
+
+    That is in the part of something that waits already, in a thread that has no interrupts, and where Python raises none.
+    """
+    handler = _get(_SIGINT)
+    if handler is _note or not callable(handler):
+        return None
+    try:
+        _set(_SIGINT, _note)
+    except ValueError:  # only the main thread may, and only it gets interrupts
+        return None
+    return handler
+
+
+def raise_noted(handler: Any) -> None:
+    """Give interrupts back to ``handler``, and tell it of one that was noted."""
+    _set(_SIGINT, handler)
+    if _noted:
+        frame = _noted[-1]
+        _noted.clear()
+        handler(_SIGINT, frame)
+
+
 class Uninterrupted:
     """A ``with`` in which an interrupt is noted and not raised; it is raised at the end of the outermost one."""
 
     __slots__ = ("_handler",)
 
     def __enter__(self) -> None:
-        self._handler: Any = None
-        if threading.get_ident() == threading.main_thread().ident:
-            handler = _get(_SIGINT)
-            if callable(handler) and handler is not _note:  # else Python raises nothing, or somebody waits already
-                _set(_SIGINT, _note)
-                self._handler = handler
+        self._handler = note_interrupts()
 
     def __exit__(self, *exc: object) -> None:
         handler, self._handler = self._handler, None
         if handler is not None:
-            _set(_SIGINT, handler)
-            if _noted:
-                frame = _noted[-1]
-                _noted.clear()
-                handler(_SIGINT, frame)
+            raise_noted(handler)
 
 
 def uninterrupted(change: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -60,10 +74,13 @@ def uninterrupted(change: Callable[Arguments, Result]) -> Callable[Arguments, Re
 
     @functools.wraps(change)
     def guarded(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if _get(_SIGINT) is _note:  # a part of something that waits already
+        handler = note_interrupts()
+        if handler is None:
             return change(*args, **kwargs)
-        with Uninterrupted():
+        try:
             return change(*args, **kwargs)
+        finally:
+            raise_noted(handler)
 
     return guarded
 
