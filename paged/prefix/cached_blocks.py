@@ -71,20 +71,21 @@ class CachedBlocks:
 
     def publish(self, known: KnownTokens, table: Sequence[int] | Ids, length: int) -> None:
         """Let others find the whole blocks of a sequence of ``length`` tokens, whose bytes are queued to be written."""
-        full = min(length, known.count) // self.cache.block_size
+        full, cache = min(length, known.count) // self.cache.block_size, self.cache
         if full <= known.stored:
             return
         self._lengthen_keys(known, full)
-        while known.stored < full and int(table[known.stored]) in self.cache:  # a fork has them in already
+        while known.stored < full and int(table[known.stored]) in cache:  # a fork has them in already
             known.stored += 1
-        start = max(known.stored - 1, 0)
-        blocks = np.array(table[start:full], np.int64)
-        new = blocks[known.stored - start :]
-        if len(new):
-            self.cache.store(known.ids, known.keys, known.salt, blocks, known.stored)
-            self.pool.share(new)
-            if self.cache.chains.wants_table(known.stored, full):
-                self.cache.chains.note_table(np.array(table[:full], np.int64), known.stored, known.salt)
+        stored = known.stored
+        if stored == full:
+            return
+        blocks = np.array(table[max(stored - 1, 0) : full], np.int64)
+        cache.store(known.ids, known.keys, known.salt, blocks, stored)
+        self.pool.share(blocks[1:] if stored else blocks)
+        if cache.chains.wants_table(stored, full):
+            whole = np.array(table[:full], np.int64) if stored else blocks
+            cache.chains.note_table(whole, known.salt)
         known.stored = full
 
     def check_held(self, blocks: Sequence[int] | Ids) -> None:

@@ -35,7 +35,7 @@ class ChainNodes:
         self.parents = np.full(blocks, _NONE, np.int64)
         self._node: memoryview[int] = memoryview(self.nodes.data)  # the same, for one at a time
         self._parent: memoryview[int] = memoryview(self.parents.data)
-        self._hints = TableHints(blocks)
+        self._hints = TableHints()
         self._tokens = np.zeros((blocks, block_size), np.int32)
         whole_row = np.dtype((np.void, 4 * block_size))
         self._rows = self._tokens.view(whole_row).reshape(blocks)  # the same, one item a block
@@ -51,18 +51,12 @@ class ChainNodes:
 
     # -- what is known ------------------------------------------------------------------------------------------
 
-    def begin(self, tokens: Tokens, most: int, root: int) -> Ids:
+    def begin(self, tokens: Tokens, root: int) -> Ids:
         """The first blocks of a prompt that are those of the last table that began alike; found without any key."""
-        table = self._hints.start(root, tokens[: self.block_size].tobytes())
+        table = self._hints.guess(root, tokens[: self.block_size].tobytes())
         if table is None:
             return _NO_BLOCKS
-        guess = table[:most]
-        if self._is_chain(guess, tokens, root):
-            return guess
-        rows = tokens[: len(guess) * self.block_size].reshape(-1, self.block_size)
-        same = (self._tokens[guess] == rows).all(axis=1)
-        guess = guess if same.all() else guess[: int(np.argmin(same))]
-        return guess if len(guess) and self._is_chain(guess, tokens, root) else _NO_BLOCKS
+        return self._alike(table[: len(tokens) // self.block_size], tokens, root)
 
     def go_on(self, tokens: Tokens, keys: Keys, found: Ids, root: int, most: int) -> Ids:
         """The blocks after those ``found``, up to ``most`` in all, by the ``keys`` of the places that follow."""
@@ -70,7 +64,11 @@ class ChainNodes:
         if place >= most or not self.keys.has(int(keys[0])):
             return _NO_BLOCKS
         before = self._node[found[-1]] if place else root
-        return self._follow(tokens[place * self.block_size :], keys[: most - place], place, before)
+        return self._follow(tokens[place * self.block_size :], keys[: most - place], before)
+
+    def keys_of(self, blocks: Ids) -> Keys:
+        """The keys of blocks that are there."""
+        return self.keys.keys.take(blocks)
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -84,44 +82,48 @@ class ChainNodes:
             raise StateError(f"block {blocks[0]} is not in the cache, and none can be known after it")
         return before
 
-    def insert(self, tokens: Tokens, keys: Keys, blocks: Ids, before: int) -> list[int]:
+    def insert(self, tokens: Tokens, keys: Keys, blocks: Ids, before: int) -> range:
         """Take in blocks with their ``tokens`` and ``keys``, each after the one before it, the first after ``before``.
 
-        Returns the places of those that have no equal.
+        Returns the places of those that have no equal: behind the first of them nobody has been yet.
         """
-        if len(blocks) == 1:
-            return self._insert_one(int(blocks[0]), int(keys[0]), before, tokens)
+        count, size = len(blocks), self.block_size
         self._rows[blocks] = np.ascontiguousarray(tokens).view(self._rows.dtype)
-        if not self.keys.add_new(keys, blocks):
-            return self._insert_each(blocks, keys.tolist(), before)
-        self._append_chain(blocks, before)
-        return list(range(len(blocks)))
+        for place in range(count):
+            key, block = int(keys[place]), int(blocks[place])
+            equal = self._find(key, before, tokens[place * size : (place + 1) * size].tobytes())
+            if equal == _NONE:
+                self._append_chain(keys[place:], blocks[place:], before)
+                return range(place, count)
+            self.keys.add(key, block)
+            self._parent[block], self._node[block] = before, self._node[equal]
+            before = self._node[block]
+        return range(0)
 
     def wants_table(self, known: int, full: int) -> bool:
         """Whether ``note_table`` would note a table of ``full`` blocks."""
         return self._hints.wants(known, full)
 
-    def note_table(self, table: Ids, known: int, salt: int) -> None:
-        """The blocks of a table from place ``known`` on were taken in: prompts that go the same way find it faster."""
+    def note_table(self, table: Ids, salt: int) -> None:
+        """Blocks of a table were taken in: prompts that go the same way find it faster."""
         root = self.roots.get(salt)
         if root is not None:
-            self._hints.note(table, known, root, self._tokens[table[0]].tobytes())
+            self._hints.note(root, self._tokens[table[0]].tobytes(), table)
 
     def strike(self, blocks: Ids, *, tell: bool) -> list[int]:
         """Strike blocks out; with ``tell``, return the keys of those that have no equal left, each once."""
-        keys, nodes, parents = self.keys.remove(blocks), self.nodes[blocks], self.parents[blocks]
-        self._hints.forget(blocks)
+        nodes, parents = self.nodes[blocks], self.parents[blocks]
+        self.keys.remove(blocks)
         first = parents < _NONE
         if np.count_nonzero(first):
             for root, row in zip(parents[first].tolist(), self._tokens[blocks[first]], strict=True):
-                self._hints.forget_start(root, row.tobytes())
+                self._hints.forget(root, row.tobytes())
             self.roots.leave(parents[first].tolist())
         self.nodes[blocks] = self.parents[blocks] = _NONE
         if not tell:
             return []
-        return list(
-            dict.fromkeys(key for key, node in zip(keys, nodes.tolist(), strict=True) if not self._has(key, node))
-        )
+        known = zip(self.keys_of(blocks).tolist(), nodes.tolist(), strict=True)
+        return list(dict.fromkeys(key for key, node in known if not self._has(key, node)))
 
     def rename(self, old: Ids, new: Ids) -> None:
         """Blocks have moved."""
@@ -142,22 +144,26 @@ class ChainNodes:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _follow(self, tokens: Tokens, keys: Keys, place: int, before: int) -> Ids:
-        """The chain of blocks with these keys and tokens from ``place`` on, the first after the node ``before``."""
-        guess = self._hints.guess(keys, place, self.keys.first)
-        if guess is not None and self._is_chain(guess, tokens, before):
-            return guess
-        listed: list[int] = keys.tolist()
-        found = self.keys.first_of(listed)
-        return found if self._is_chain(found, tokens, before) else self._follow_exactly(tokens, listed, before)
+    def _follow(self, tokens: Tokens, keys: Keys, before: int) -> Ids:
+        """The chain of blocks with these keys and tokens, the first after the node ``before``."""
+        found = self.keys.first_of(keys)
+        alike = self._alike(found, tokens, before)
+        return found if len(alike) == len(found) else self._follow_exactly(tokens, keys.tolist(), before)
 
-    def _is_chain(self, blocks: Ids, tokens: Tokens, before: int) -> bool:
-        """Whether blocks, at least one, hold ``tokens``, the first after the node ``before``, each after the last."""
-        befores = np.empty(len(blocks), np.int64)
-        befores[0], befores[1:] = before, self.nodes[blocks[:-1]]
-        if np.count_nonzero(self.parents[blocks] == befores) < len(blocks):
-            return False
-        return self._rows[blocks].tobytes() == tokens[: len(blocks) * self.block_size].tobytes()
+    def _alike(self, blocks: Ids, tokens: Tokens, before: int) -> Ids:
+        """As many of ``blocks``, at least one, as hold ``tokens``, each after the last, the first after ``before``.
+
+        A block that is not there has no node before it, and so ends it.
+        """
+        count, befores = len(blocks), self.nodes.take(blocks)
+        befores[1:] = befores[:-1]
+        befores[0] = before
+        linked = self.parents.take(blocks) == befores
+        asked = tokens[: count * self.block_size]
+        if np.count_nonzero(linked) == count and self._rows.take(blocks).tobytes() == asked.tobytes():
+            return blocks
+        linked &= (self._tokens[blocks] == asked.reshape(count, self.block_size)).all(axis=1)
+        return blocks[: int(np.argmin(linked))]
 
     def _follow_exactly(self, tokens: Tokens, keys: list[int], before: int) -> Ids:
         """As ``_follow``, one by one: some keys have several blocks."""
@@ -181,34 +187,17 @@ class ChainNodes:
     def _has(self, key: int, node: int) -> bool:
         return any(self._node[block] == node for block in self.keys.all_of(key))
 
-    def _append_chain(self, blocks: Ids, before: int) -> None:
+    def _append_chain(self, keys: Keys, blocks: Ids, before: int) -> None:
         """Blocks that nobody has the like of follow each other: each gets a node of its own."""
-        nodes = np.arange(self._last_node + 1, self._last_node + 1 + len(blocks))
-        self.nodes[blocks] = nodes
-        self.parents[blocks] = nodes - 1
-        self.parents[blocks[0]] = before
-        self._last_node += len(blocks)
-
-    def _insert_each(self, blocks: Ids, keys: list[int], before: int) -> list[int]:
-        """Take blocks in one by one, each with the node of an equal one if there is. The places of those without."""
-        alone: list[int] = []
-        for place, (block, key) in enumerate(zip(blocks.tolist(), keys, strict=True)):
-            if self._add(block, key, before, self._tokens[block].tobytes()):
-                alone.append(place)
-            before = self._node[block]
-        return alone
-
-    def _add(self, block: int, key: int, before: int, row: bytes) -> bool:
-        """Take one block in; whether it has no equal."""
-        equal = self._find(key, before, row)
-        self.keys.add(key, block)
-        self._parent[block] = before
-        if equal == _NONE:
-            self._last_node += 1
-        self._node[block] = self._last_node if equal == _NONE else self._node[equal]
-        return equal == _NONE
-
-    def _insert_one(self, block: int, key: int, before: int, tokens: Tokens) -> list[int]:
-        """As ``insert`` of one block, in half the time: what a decode step asks for."""
-        self._tokens[block] = tokens
-        return [0] if self._add(block, key, before, tokens.tobytes()) else []
+        last = self._last_node
+        self._last_node = stop = last + len(blocks)
+        if len(blocks) == 1:  # as a decode step asks, in a third of the time
+            block = int(blocks[0])
+            self.keys.add(int(keys[0]), block)
+            self._node[block], self._parent[block] = stop, before
+            return
+        self.keys.add_all(keys, blocks)
+        nodes = np.arange(last, stop + 1)
+        self.nodes[blocks] = nodes[1:]
+        nodes[0] = before
+        self.parents[blocks] = nodes[:-1]

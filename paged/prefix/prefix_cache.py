@@ -93,19 +93,17 @@ class PrefixCache:
 
         At least one token is left over, for a prompt needs one to be computed. Nothing changes but the counters.
         """
-        most, root = max(0, len(tokens) - 1) // self.block_size, self.chains.roots.get(salt)
-        self.counters.asked += len(tokens)
-        found = _NO_BLOCKS if root is None or not most else self.chains.begin(tokens, most, root)
-        keys = self.chains.keys.keys[found] if len(found) else None
-        if keys is None or len(found) < most:
-            before = None if keys is None else int(keys[-1])
-            rest = self.keys(tokens[len(found) * self.block_size :], salt, before, len(found))
-            if root is not None:
-                found = np.concatenate((found, self.chains.go_on(tokens, rest, found, root, most)))
-            keys = rest if keys is None else np.concatenate((keys, rest))
+        asked, chains = len(tokens), self.chains
+        most, root = max(0, asked - 1) // self.block_size, chains.roots.get(salt)
+        found = chains.begin(tokens, root) if most and root is not None else _NO_BLOCKS
+        if len(found) >= most > 0:
+            keys, found = chains.keys_of(found), found[:most]
+        else:
+            keys, found = self._match_by_keys(tokens, salt, root, found, most)
+        self.counters.asked += asked
         self.counters.hit += len(found) * self.block_size
         if self.events and len(found):
-            self.events(BlocksHit(keys[: len(found)].tolist(), len(tokens)))
+            self.events(BlocksHit(keys[: len(found)].tolist(), asked))
         return found, keys
 
     def store(self, tokens: Tokens, keys: Keys, salt: int, blocks: Ids, known: int) -> None:
@@ -120,7 +118,7 @@ class PrefixCache:
         told = self.chains.insert(tokens[known * size : stop * size], keys[known:stop], new, before)
         self._busy += len(new)
         self.counters.stored += len(new)
-        if self.events:
+        if self.events and told:
             self._tell_stored(tokens, keys, salt, known, told)
 
     # -- who uses it --------------------------------------------------------------------------------------------
@@ -183,6 +181,16 @@ class PrefixCache:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
+    def _match_by_keys(self, tokens: Tokens, salt: int, root: int | None, found: Ids, most: int) -> tuple[Keys, Ids]:
+        """The keys of all whole blocks of a prompt, and the blocks, up to ``most``, that go on from those ``found``."""
+        if not len(found):
+            keys = self.keys(tokens, salt)
+            return keys, found if root is None else self.chains.go_on(tokens, keys, found, root, most)
+        known = self.chains.keys_of(found)
+        rest = self.keys(tokens[len(found) * self.block_size :], salt, int(known[-1]), len(found))
+        more = found if root is None else self.chains.go_on(tokens, rest, found, root, most)
+        return np.concatenate((known, rest)), np.concatenate((found, more))
+
     def _remove(self, blocks: Ids) -> None:
         """Strike blocks out, and tell of those that have no equal left."""
         gone = self.chains.strike(blocks, tell=self.events is not None)
@@ -190,16 +198,10 @@ class PrefixCache:
         if self.events and gone:
             self.events(BlocksRemoved(gone))
 
-    def _tell_stored(self, tokens: Tokens, keys: Keys, salt: int, known: int, told: list[int]) -> None:
-        """Tell of the new blocks at the places ``told`` after the ``known``: an event a run."""
+    def _tell_stored(self, tokens: Tokens, keys: Keys, salt: int, known: int, told: range) -> None:
+        """Tell of the new blocks at the places ``told`` after the ``known``."""
         assert self.events is not None
-        size = self.block_size
-        starts = [place for index, place in enumerate(told) if not index or told[index - 1] != place - 1]
-        for start in starts:
-            stop = start
-            while stop in told:
-                stop += 1
-            first, last = known + start, known + stop
-            parent = int(keys[first - 1]) if first else None
-            ids: list[int] = tokens[first * size : last * size].tolist()
-            self.events(BlocksStored(keys[first:last].tolist(), parent, ids, size, salt))
+        first, last, size = known + told.start, known + told.stop, self.block_size
+        parent = int(keys[first - 1]) if first else None
+        ids: list[int] = tokens[first * size : last * size].tolist()
+        self.events(BlocksStored(keys[first:last].tolist(), parent, ids, size, salt))
