@@ -16,15 +16,13 @@ from ..blocks.block_ids import Ids
 from .chain_hash import Keys
 
 _NONE = -1
-_BUCKETS = 4
-"""At least so many a block, so that most have one block or none."""
 
 
 class KeyTable:
     """``keys`` uint64 [blocks]: the key of each block that is in the table."""
 
     def __init__(self, blocks: int) -> None:
-        buckets = 1 << (_BUCKETS * blocks - 1).bit_length()
+        buckets = 1 << (blocks - 1).bit_length()  # at least one a block, so that few have more than two
         self.keys = np.zeros(blocks, np.uint64)
         self._firsts: np.ndarray[Any, np.dtype[np.int32]] = np.full(buckets, _NONE, np.int32)
         self._nexts = np.full(blocks, _NONE, np.int64)
