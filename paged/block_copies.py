@@ -8,11 +8,47 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernels_cu import launch
-from vmm import Stream, stream_handle
+from vmm import StateError, Stream, stream_handle
+from vmm.finishing import Finishing
 from vmm.views import import_cupy
+
+from .blocks.block_ids import id_array
 
 if TYPE_CHECKING:
     from .pool import KVPool
+
+
+def copy_one(pool: KVPool, source: int, target: int, stream: Stream) -> None:
+    """What ``KVPool.copy_block`` does."""
+    pair = _with_memory(pool, [source, target])
+    if pair[0] == pair[1]:
+        raise StateError(f"block {pair[0]} cannot be copied onto itself; give another target")
+    copy_blocks(pool, pair[:1], pair[1:], stream)
+
+
+def copy_all(pool: KVPool, pairs: Sequence[tuple[int, int]], stream: Stream) -> None:
+    """What ``KVPool.copy_blocks`` does."""
+    flat = _with_memory(pool, [block for pair in pairs for block in pair])
+    wanted = list(zip(flat[::2], flat[1::2], strict=True))
+    if len({target for _source, target in wanted}) < len(wanted):
+        raise StateError(f"a block is the target of two copies in {wanted[:8]}; give each one source")
+    spare = pool.allocate(1) if needs_spare(wanted) else []
+    with Finishing() as rest:
+        try:
+            for batch in in_order(wanted, *(spare or [-1])):
+                sources, targets = zip(*batch, strict=True)
+                copy_blocks(pool, sources, targets, stream)
+        finally:
+            rest.run(pool.free, spare, after=stream)
+
+
+def _with_memory(pool: KVPool, blocks: Sequence[int]) -> list[int]:
+    """Block ids, all of which have memory: a kernel that reads what is not mapped ends all work of the device."""
+    ids: list[int] = id_array(blocks, pool.block_pool.rows.blocks).tolist()
+    bare = next((block for block in ids if not pool.block_pool.committed.holds(block)), None)
+    if bare is not None:
+        raise StateError(f"block {bare} has no memory and cannot be copied; allocate it first")
+    return ids
 
 
 def copy_blocks(pool: KVPool, sources: Sequence[int], targets: Sequence[int], stream: Stream) -> None:

@@ -17,6 +17,7 @@ from vmm.finishing import Finishing
 
 from .block_copies import copy_blocks
 from .blocks.block_pool import BlockPool
+from .release import decommit
 
 if TYPE_CHECKING:
     from .pool import KVPool
@@ -49,7 +50,7 @@ def compact(pool: KVPool, most: int, stream: Stream, after: After) -> Compacted:
             copy_blocks(pool, moves.sources, moves.targets, stream)
             _rename(pool, moves.sources, moves.targets)
             undo.callback(_rename, pool, moves.targets, moves.sources)  # their bytes are still at the old places
-            rest.run(pool.decommit, moves.rows, _and(stream, after))
+            rest.run(decommit, pool, moves.rows, _and(stream, after))
             undo.pop_all()
     moved, rows = len(moves.sources), len(moves.rows)
     return Compacted(moved, moved * pool.layout.block_bytes, rows, rows * pool.layout.row_bytes)

@@ -16,7 +16,7 @@ from .layout import KVLayout
 from .place import Place, place_of
 
 if TYPE_CHECKING:
-    from .pool import KVPool
+    from .pool_state import PoolState
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Explanation:
         return "\n".join(explanation_lines(self))
 
 
-def explain(pool: KVPool, address: int) -> Explanation:
+def explain(pool: PoolState, address: int) -> Explanation:
     """What ``KVPool.explain`` does."""
     try:
         address = operator.index(address)
@@ -107,7 +107,7 @@ def explain(pool: KVPool, address: int) -> Explanation:
     return Explanation(address, offset, contents, place, found, pool.layout)
 
 
-def explain_chunk(pool: KVPool, chunk: int) -> ChunkContents:
+def explain_chunk(pool: PoolState, chunk: int) -> ChunkContents:
     """What lies in one chunk of the pool's range. Raises RangeError for a chunk that is not there."""
     rows, memory = pool.block_pool.rows, pool.range
     if not 0 <= chunk < rows.count * pool.layout.planes:
@@ -128,7 +128,7 @@ def explain_chunk(pool: KVPool, chunk: int) -> ChunkContents:
     )
 
 
-def live_block(pool: KVPool, block: int) -> LiveBlock | None:
+def live_block(pool: PoolState, block: int) -> LiveBlock | None:
     """Who holds a block; None if it is free. Raises RangeError for an unknown id."""
     count, cached = pool.count(block), bool(pool.prefix and block in pool.prefix.cache)
     if not count and not cached:
@@ -141,7 +141,7 @@ def live_block(pool: KVPool, block: int) -> LiveBlock | None:
     return LiveBlock(block, count, cached, holders)
 
 
-def _state(pool: KVPool, chunk: int) -> str:
+def _state(pool: PoolState, chunk: int) -> str:
     memory = pool.range
     if memory.is_committed(chunk):
         return "committed"

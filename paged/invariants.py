@@ -11,10 +11,10 @@ from .blocks.block_invariants import must as must
 from .prefix.cache_invariants import check_prefix
 
 if TYPE_CHECKING:
-    from .pool import KVPool
+    from .pool_state import PoolState
 
 
-def check_pool(pool: KVPool) -> None:
+def check_pool(pool: PoolState) -> None:
     """The ids, the rows and the driver's layer agree; tables hold live blocks; the tokens are counted right."""
     check_block_pool(pool.block_pool)
     if pool.range.closed:
@@ -26,7 +26,7 @@ def check_pool(pool: KVPool) -> None:
     _check_tables(pool)
 
 
-def _check_tables(pool: KVPool) -> None:
+def _check_tables(pool: PoolState) -> None:
     """Each open row has a sequence; what stands in tables is held so often; each token of a block counts once."""
     table, counts = pool.table, pool.block_pool.counts.numbers
     must(sorted(table.open_rows()) == sorted(one.row for one in pool.sequences), "a row has no sequence")

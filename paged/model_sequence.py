@@ -13,6 +13,7 @@ from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
 from .append_undo import AppendUndo
+from .growth import blocks_for
 from .prefix.chain_hash import Tokens
 from .prefix.known_tokens import as_ids
 from .sequence import Sequence
@@ -138,4 +139,4 @@ class ModelSequence:
 def _blocks_for(part: Sequence, tokens: int) -> int:
     """Blocks that ``tokens`` more tokens take in one group, the copy of a shared last block included."""
     part.check_in(part.pool)
-    return part._new_blocks(tokens) + part._tail_is_shared(tokens)
+    return blocks_for(part, tokens)

@@ -32,9 +32,9 @@ def _note(_number: int, frame: FrameType | None) -> None:
 
 
 def note_interrupts() -> Any:
-    """Note interrupts from now on, instead of raising them. What ``raise_noted`` then takes; None where nothing is due.
+    """Note interrupts from now on, instead of raising them; return what ``raise_noted`` then takes.
 
-    That is in the part of something that waits already, in a thread that has no interrupts, and where Python raises none.
+    None, and nothing to do, inside of what waits already, in a thread without interrupts and where Python raises none.
     """
     handler = _get(_SIGINT)
     if handler is _note or not callable(handler):

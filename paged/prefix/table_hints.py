@@ -1,4 +1,4 @@
-"""TableHints: the table that was stored last behind each first block, so that a prompt is guessed at once. Integers only.
+"""TableHints: the table that was stored last behind each first block: a prompt is guessed at once. Integers only.
 
 A prompt that is known mostly follows one table that was stored whole. The table says which blocks; whoever asked
 compares what they hold, so that a guess may be wrong.

@@ -171,7 +171,7 @@ class Batch:
             waiting = set(tails.waiting(self.rows).tolist())
             going += [sequence for sequence in self._sequences if sequence.row in waiting] if waiting else []
         for sequence in self._new.union(going):
-            sequence.publish()
+            sequence._publish()
         self._new.clear()
 
     def _shared_tails(self, columns: Numbers, offsets: Numbers) -> list[int]:

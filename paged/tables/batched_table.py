@@ -70,6 +70,12 @@ class BatchedTable:
         self._closed = list(range(_ROWS))  # a heap: the lowest row is used first
         self._watchers: list[Changes] = []
 
+    @property
+    def columns(self) -> int:
+        """Columns that there are."""
+        columns: int = self.blocks.shape[1]
+        return columns
+
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def open(self, epoch: int) -> int:
@@ -77,8 +83,7 @@ class BatchedTable:
         if not self._closed:
             self._add_rows()
         row = heapq.heappop(self._closed)
-        self.lengths[row] = self.dropped[row] = 0
-        self.turns[row] += 1
+        self._turn[row] += 1
         self.epochs[row] = epoch
         return row
 
@@ -139,8 +144,10 @@ class BatchedTable:
 
     def put(self, row: int, column: int, blocks: Ids[int] | Numbers | Tables) -> None:
         """Write the entries of one row from ``column`` on."""
-        self.make_room(column + len(blocks))
-        self.blocks[row, column : column + len(blocks)] = blocks
+        stop = column + len(blocks)
+        if stop > self.columns:
+            self.make_room(stop)
+        self.blocks[row, column:stop] = blocks
         if self._watchers:
             self._note(np.full(len(blocks), row), np.arange(column, column + len(blocks)))
 

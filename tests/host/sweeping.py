@@ -379,6 +379,8 @@ def public_methods(*classes: type) -> set[str]:
     return {
         f"{cls.__name__}.{name}"
         for cls in classes
-        for name, found in vars(cls).items()
+        for base in cls.__mro__
+        if base.__module__.partition(".")[0] == cls.__module__.partition(".")[0]
+        for name, found in vars(base).items()
         if name == "__init__" or (not name.startswith("_") and isinstance(found, kinds))
     }

@@ -3,6 +3,10 @@
 import pytest
 
 import paged
+from paged import growth
+from paged.allocation import take
+from paged.block_copies import copy_blocks
+from paged.release import free
 from vmm.host import SweepError
 
 UNIT = 64 << 10
@@ -138,7 +142,7 @@ def collect_rows(world):
     return lambda: pool.collect(wait=True)
 
 
-@case("KVPool.compact", "KVPool.decommit", loose=True)
+@case("KVPool.compact", loose=True)
 def compact_a_pool(world):
     pool = pool_of(world, block_kib=16)  # four blocks a row
     sequences = [pool.sequence() for _ in range(8)]
@@ -379,10 +383,10 @@ QUESTIONS = {
     "KVPool.reserved", "KVPool.committed", "KVPool.live", "KVPool.blocks_total", "KVPool.blocks_free",
     "KVPool.cache_events_error",
     "KVPool.empty_rows", "KVPool.sequences", "KVPool.count", "KVPool.can_allocate", "KVPool.check", "KVPool.spare",
-    "KVPool.check_usable", "KVPool.explain", "KVPool.shortage", "KVPool.shared_supply",
+    "KVPool.check_usable", "KVPool.check_not_closed", "KVPool.explain", "KVPool.shortage", "KVPool.shared_supply",
     "KVPool.address", "KVPool.kv", "KVPool.view",
     "Sequence.can_append", "Sequence.check_in", "DeviceTables.check_current",
-    "Sequence.lost", "Sequence.is_open", "Sequence.length", "Sequence.table", "Sequence.held", "Sequence.dropped",
+    "Sequence.lost", "Sequence.busy", "Sequence.is_open", "Sequence.length", "Sequence.table", "Sequence.held", "Sequence.dropped",
     "Batch.lengths", "Batch.tables", "Batch.can_append", "Batch.check", "DeviceTables.waits",
     "ContiguousKV.step_bytes", "ContiguousKV.reserved", "ContiguousKV.committed",
     "ContiguousKV.retiring", "ContiguousKV.live", "ContiguousKV.steps", "ContiguousKV.can_commit",
@@ -391,7 +395,7 @@ QUESTIONS = {
     "Span.shortage",
 }  # fmt: skip
 """They change nothing and call no driver."""
-WITHOUT_CALLS = {"KVPool.blocks_idle", "KVPool.forget_lost", "Sequence.begin", "Sequence.publish"} | {
+WITHOUT_CALLS = {"KVPool.blocks_idle", "Sequence.begin", "Sequence.publish"} | {
     "Batch.__init__",
     "Batch.add",
     "Batch.remove",
@@ -426,14 +430,15 @@ def free_without_a_way_back(monkeypatch):
 
 
 def keep_the_copy_of_a_refused_append(monkeypatch):
-    def append_to_a_copy(self, needed, stream):
-        shared, new = self.table[-1], self.pool.allocate(needed + 1)
-        self.pool.copy_block(shared, new[0], stream=stream)
-        self.pool.table.put(self.row, len(self.table) - 1, new)
-        self.pool.free([shared])
-        self.pool.tokens += self._tail_length()
+    def append_to_a_copy(sequence, needed, stream):
+        pool, shared = sequence.pool, sequence.table[-1]
+        new = take(pool, needed + 1)
+        copy_blocks(pool, [shared], new[:1], stream)
+        pool.table.put(sequence.row, len(sequence.table) - 1, new)
+        free(pool, [shared], None)
+        pool.tokens += sequence.length % pool.layout.block_size
 
-    monkeypatch.setattr(paged.Sequence, "_append_to_a_copy", append_to_a_copy)
+    monkeypatch.setattr(growth, "_append_to_a_copy", append_to_a_copy)
 
 
 def count_a_span_before_it_has_grown(monkeypatch):
