@@ -31,7 +31,7 @@ class EvenRooms:
         self.rooms: list[list[int]] = [[] for _ in range(rows.count)]  # of the rows that hold something
         self.by_fill: list[dict[int, None]] = [{} for _ in range(self._per_row + 1)]
         self.top = 0  # no row with room is fuller
-        self._columns = np.arange(self._per_row)
+        self._ids = np.arange(rows.count * self._per_row).reshape(rows.count, self._per_row)  # of whole rows
 
     @property
     def empty(self) -> dict[int, None]:
@@ -58,26 +58,30 @@ class EvenRooms:
 
     def take(self, blocks: int) -> list[int] | Ids:
         """Take ``blocks`` of the available blocks, from the fullest rows down: a few as a list, many as an array."""
-        by_fill, top = self.by_fill, self.top
+        by_fill, fills, sizes, per_row = self.by_fill, self.fills, self._sizes, self._per_row
         before: list[int] = []
         whole: list[int] = []
         after: list[int] = []
-        left = blocks
+        left, top = blocks, self.top
         while left:
-            if not by_fill[top]:
+            bucket = by_fill[top]
+            if not bucket:
                 top -= 1
                 continue
-            row = by_fill[top].popitem()[0]
-            number = min(left, self._sizes[row] - top)
-            if number == self._per_row:
+            row = bucket.popitem()[0]
+            number = sizes[row] - top
+            if number == per_row and left >= number:
                 whole.append(row)
-            else:
-                room = self.rooms[row] if top else self._list(row)
-                (after if whole else before).extend(room[: -number - 1 : -1])
-                del room[-number:]
+                fills[row] = number
+                left -= number
+                continue
+            number = min(left, number)
+            room = self.rooms[row] if top else self._list(row)
+            (after if whole else before).extend(room[: -number - 1 : -1])
+            del room[-number:]
             left -= number
-            self.fills[row] = fill = top + number
-            if fill < self._sizes[row]:  # then nothing is left to take
+            fills[row] = fill = top + number
+            if fill < sizes[row]:  # then nothing is left to take
                 by_fill[fill][row] = None
                 top = fill
         self.top = top
@@ -182,8 +186,10 @@ class EvenRooms:
             for row in whole:
                 before += self._all(row)
             return before + after
-        inside = (np.array(whole) * self._per_row)[:, None] + self._columns
-        return np.concatenate((np.array(before, np.int64), inside.ravel(), np.array(after, np.int64)))
+        inside: Ids = self._ids.take(whole, axis=0).reshape(-1)
+        if not before and not after:
+            return inside
+        return np.concatenate((np.array(before, np.int64), inside, np.array(after, np.int64)))
 
     def _list(self, row: int) -> list[int]:
         """List the room of an empty row, of which a part is about to be taken: the lowest block last, to go first."""

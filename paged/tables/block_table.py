@@ -42,18 +42,19 @@ def slots_of(table: Sequence[int] | Tables, start: int, stop: int, block_size: i
         >>> slots_of([7, 42, 9, 103], 14, 18, block_size=16)
         array([126, 127, 672, 673])
     """
-    if stop - start == 1:
-        logical, offset = divmod(start, block_size)
-        return np.array([int(table[logical]) * block_size + offset], np.int64)  # NumPy's int32 would overflow
-    first = start // block_size
-    starts = np.array(table[first : -(-stop // block_size)], np.int64) * block_size
-    slots: Slots = np.add.outer(starts, _offsets(block_size)).reshape(-1)
+    first, last = start // block_size, (stop - 1) // block_size
+    if first == last:  # as a decode step asks, in a third of the time
+        begin = int(table[first]) * block_size - first * block_size  # NumPy's int32 would overflow
+        return np.arange(begin + start, begin + stop)
+    slots = np.repeat(np.array(table[first : last + 1], np.int64) * block_size, block_size)
+    slots += _offsets(block_size, 1 << (last - first).bit_length())[: len(slots)]
     return slots[start - first * block_size : stop - first * block_size]
 
 
 @functools.lru_cache(maxsize=64)
-def _offsets(block_size: int) -> Slots:
-    return np.arange(block_size)
+def _offsets(block_size: int, blocks: int) -> Slots:
+    """0 to ``block_size`` - 1, so many times."""
+    return np.tile(np.arange(block_size), blocks)
 
 
 def batch_tables(tables: Sequence[Sequence[int]]) -> Tables:

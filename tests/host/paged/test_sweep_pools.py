@@ -273,7 +273,7 @@ def close_tables_on_the_device(world):
     return tables.close
 
 
-@case("Sequence.free", "Sequence.end", "KVPool.forget")
+@case("Sequence.free", "Sequence.end")
 def free_a_sequence(world):
     pool = pool_of(world)
     parent = pool.sequence()
@@ -386,7 +386,8 @@ QUESTIONS = {
     "KVPool.check_usable", "KVPool.check_not_closed", "KVPool.explain", "KVPool.shortage", "KVPool.shared_supply",
     "KVPool.address", "KVPool.kv", "KVPool.view",
     "Sequence.can_append", "Sequence.check_in", "DeviceTables.check_current",
-    "Sequence.lost", "Sequence.busy", "Sequence.is_open", "Sequence.length", "Sequence.table", "Sequence.held", "Sequence.dropped",
+    "Sequence.lost", "Sequence.is_open", "Sequence.length", "Sequence.table", "Sequence.held", "Sequence.dropped",
+    "Sequence.busy",
     "Batch.lengths", "Batch.tables", "Batch.can_append", "Batch.check", "DeviceTables.waits",
     "ContiguousKV.step_bytes", "ContiguousKV.reserved", "ContiguousKV.committed",
     "ContiguousKV.retiring", "ContiguousKV.live", "ContiguousKV.steps", "ContiguousKV.can_commit",
