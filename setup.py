@@ -49,7 +49,7 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["vmm", "vmm.*", "paged", "paged.*", "kernels_cu", "kernels_cu.*"]),
     package_data={
-        "vmm": ["py.typed"],
+        "vmm": ["py.typed", "interop/*.c"],
         "paged": ["py.typed", "page/*.html", "page/*.css", "page/*.js"],
         "kernels_cu": ["py.typed", "*.cu", "*.cuh", "host/*.h", "host/*.cpp"],
     },
