@@ -1,6 +1,11 @@
 """One function a kernel: check what the caller passes, choose the grid, launch.
 
 Each family has a file of its own in ``launches``; this is the list of them.
+
+What all take: ``target`` is where the kernel runs, a ``vmm.Device`` or a ``HostTarget``; arrays are NumPy's where it is
+the CPU and CuPy's on a GPU; ``stream`` is a handle, 0 the default stream, in whose order it runs. Shapes are in
+brackets: B sequences, T or N tokens, Hq and Hkv heads of queries and of the cache, D the head's size. ``out``, ``lse``
+and the like are written, nothing is returned.
 """
 
 from __future__ import annotations

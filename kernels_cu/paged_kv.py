@@ -30,11 +30,12 @@ VECTOR_BYTES = 16
 class PagedKV:
     """Base addresses and strides of one layer's K and V in a pool of blocks.
 
-    ``key`` and ``value`` are the addresses of K and V of block 0. Strides are in elements, from one block, KV head or
-    slot to the next. Inside a block: "hnd" [Hkv, block_size, D], "nhd" [block_size, Hkv, D], and "vllm"
-    K [Hkv, D/x, block_size, x] with V [Hkv, D, block_size], x = 16 bytes / element size (there ``slot_stride`` is K's
-    own, x; V's is 1). ``blocks`` is how many the pool has addresses for: where it is given, launches refuse ids beyond
-    it that lie in NumPy arrays. Raises LaunchError for what no kernel can walk.
+    ``key`` and ``value`` are the addresses of K and V of block 0, ``dtype`` the type of their numbers by name
+    ("float16", "e4m3"), ``kv_heads`` Hkv and ``head_dim`` D. Strides are in elements, from one block, KV head or slot
+    to the next. Inside a block: "hnd" [Hkv, block_size, D], "nhd" [block_size, Hkv, D], and "vllm" K [Hkv, D/x,
+    block_size, x] with V [Hkv, D, block_size], x = 16 bytes / element size (there ``slot_stride`` is K's own, x; V's is
+    1). ``blocks`` is how many the pool has addresses for: where it is given, launches refuse ids beyond it that lie in
+    NumPy arrays. Raises LaunchError for what no kernel can walk.
     """
 
     key: int

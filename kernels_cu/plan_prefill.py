@@ -49,8 +49,8 @@ class PrefillPlan:
 def plan_prefill(query_lengths: ArrayLike, lengths: ArrayLike, query_heads: int, kv_heads: int) -> PrefillPlan:
     """The tiles of B sequences with ``query_lengths`` [B] new tokens at the end of ``lengths`` [B] tokens each.
 
-    Raises LaunchError for lengths that are no whole numbers or do not belong together, and for head counts without a
-    group.
+    ``query_heads`` is Hq and ``kv_heads`` Hkv, which divides it. Raises LaunchError for lengths that are no whole
+    numbers or do not belong together, and for head counts without a group.
     """
     new, whole = (token_counts(name, x) for name, x in (("query_lengths", query_lengths), ("lengths", lengths)))
     if new.shape != whole.shape or (new < 0).any() or (new > whole).any():

@@ -52,8 +52,9 @@ class Mapping:
 class AddressRange:
     """``size`` bytes of virtual addresses (rounded up to the granularity): one cuMemAddressReserve, no physical memory.
 
-    ``base`` and ``size`` never change. Offsets are bytes from ``base``. The range owns its mappings, not the memory
-    behind them. Raises OutOfMemoryError when no such span of addresses is free.
+    ``base`` and ``size`` never change; ``base`` is a multiple of ``alignment`` bytes, a power of two, or of what the
+    driver likes where it is 0. Offsets are bytes from ``base``. The range owns its mappings, not the memory behind
+    them. Raises OutOfMemoryError when no such span of addresses is free.
     """
 
     @whole

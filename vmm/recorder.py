@@ -18,7 +18,8 @@ from .sizes import format_size
 class Event:
     """One driver call: ``time_ns`` is perf_counter_ns at its start, ``result`` the CUresult.
 
-    A field that the call does not have is 0.
+    ``address``, ``size`` in bytes and ``handle`` are what the call was given or gave; a field that it does not have is
+    0. ``duration_ns`` is how long it took.
     """
 
     time_ns: int

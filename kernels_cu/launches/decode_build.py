@@ -28,7 +28,8 @@ class DecodeBuild:
 def decode_build(dtype: str, head_dim: int, layout: str, arch: str) -> DecodeBuild:
     """Two thread blocks a multiprocessor where they fit, with as many tiles in their rings as fit, 2 to 6.
 
-    Raises LaunchError for a cache that the kernels do not walk.
+    ``dtype``, ``head_dim`` and ``layout`` are the cache's, ``arch`` what is compiled for ("sm_90"). Raises LaunchError
+    for a cache that the kernels do not walk.
     """
     check_walkable(dtype, head_dim, layout)
     turn = WARPS * 2 * TILE * head_dim * ELEMENT_BYTES[dtype]  # a tile of each warp

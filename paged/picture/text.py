@@ -53,7 +53,7 @@ def text_lines(picture: Picture, width: int = 80) -> Iterator[Line]:
 
 
 def plain_text(picture: Picture, width: int = 80) -> str:
-    """The same without colours, as one text."""
+    """The text that ``show`` prints of a picture, without colours, in lines of at most ``width`` columns."""
     return "".join("".join(text for text, _style in line).rstrip() + "\n" for line in text_lines(picture, width))
 
 

@@ -115,7 +115,8 @@ def _totals_of(calls: Recorder) -> Callable[[], Totals]:
 def record(pool: KVPool, *, calls: Recorder | None = None, capacity: int = CAPACITY, **about: Any) -> PoolRecorder:
     """Record ``pool`` until the ``with`` ends; ``about`` is kept with the recording.
 
-    ``calls`` is the ``vmm.Recorder`` that the pool's device was made with. What is not recorded costs nothing: the
-    methods of this one pool are wrapped, and only while its recorder is open.
+    The last ``capacity`` events are kept, and what came before them as one state. ``calls`` is the ``vmm.Recorder``
+    that the pool's device was made with. What is not recorded costs nothing: the methods of this one pool are wrapped,
+    and only while its recorder is open.
     """
     return PoolRecorder(pool, calls=calls, capacity=capacity, about=about)

@@ -159,7 +159,11 @@ class PolicyResult:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """A whole replay: on what it ran, its options as they were resolved, and a PolicyResult a policy."""
+    """A whole replay: on what it ran, its options as they were resolved, and a PolicyResult a policy.
+
+    ``trace`` and ``model`` are names, ``requests`` a count, ``budget`` the bytes for KV; ``lengths`` has quantiles of
+    prompts and outputs in tokens, ``notes`` what was changed in the trace. ``policies`` are by name.
+    """
 
     trace: str
     requests: int

@@ -56,7 +56,7 @@ def replay(
     ``processes`` above 1 the policies run side by side, each in a process of its own, wherever they do not share one
     memory (the host driver with backing "none"); a script that asks for that must guard its main, as multiprocessing
     demands. ``measure`` adds to each timeline what the driver or the operating system says is in use. Several models
-    have a trace each, in the same order.
+    have a trace each, in the same order. ``progress`` is called with a policy's name and how many requests are done.
 
     Raises ValueError for options and traces that make no sense, ReplayError if a policy's process fails, and
     SchedulerError or vmm's errors if a policy does.
@@ -116,7 +116,11 @@ def load_workload(trace: Trace, options: Options) -> Workload:
 
 
 def run_all(run: Run, processes: int = 1, progress: Progress | None = None) -> dict[str, PolicyResult]:
-    """A result for each policy, in the order of the options."""
+    """A result for each policy, in the order of the options; in ``processes`` where they share no memory.
+
+    ``progress`` as for ``replay``. Raises ReplayError if a process fails, SchedulerError or vmm's errors if a policy
+    does.
+    """
     policies = run.setup.options.policies
     if processes > 1 and len(policies) > 1 and not run.shares_memory:
         return run_in_processes(run_policy, run, policies, processes, progress)
