@@ -7,6 +7,7 @@ block table -> attention. ContiguousKV is the other way: one span of addresses a
 from vmm import Shortage
 
 from . import attention as attention
+from . import interop as interop
 from . import picture as picture
 from .attached_kv import AttachedKV
 from .attention import attached_attention as attached_attention
@@ -61,6 +62,7 @@ __all__ = [
     "batch_lengths",
     "batch_tables",
     "from_config",
+    "interop",
     "locate",
     "model",
     "picture",
