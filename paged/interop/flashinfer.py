@@ -14,6 +14,8 @@ from ..tables.block_table import Tables
 from ..tables.step_tables import Attended, step_tables
 from .block_tensor import block_axis, block_tensor, component_axis, token_axes
 
+__all__ = ["PageTable", "cache", "kv_layout", "mla_cache", "page_table", "separate_caches"]
+
 
 @dataclass(frozen=True)
 class PageTable:

@@ -17,6 +17,8 @@ from ..tables.block_table import Tables
 from ..tables.step_tables import Attended, step_tables
 from .block_tensor import block_axis, block_tensor, component_axis, token_axes
 
+__all__ = ["BlockTable", "block_table", "cache", "split_cache"]
+
 _MULTIPLE = 16
 
 

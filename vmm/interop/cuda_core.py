@@ -13,6 +13,8 @@ from .missing import library
 if TYPE_CHECKING:
     from ..device import Device
 
+__all__ = ["memory_resource"]
+
 _REMEDY = "'pagewalk[interop]'"
 
 

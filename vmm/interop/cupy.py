@@ -10,6 +10,8 @@ from ..heap import Heap
 from . import malloc
 from .missing import check_gpu, library
 
+__all__ = ["Allocator", "allocator"]
+
 _REMEDY = "'pagewalk[cuda13]' (or [cuda12])"
 
 

@@ -19,6 +19,8 @@ from ..sizes import format_size
 from ..streams import Stream, stream_handle
 from ..uninterrupted import uninterrupted
 
+__all__ = ["Held", "Malloc", "of"]
+
 _log = logging.getLogger("vmm")
 _PER_THREAD = 2  # CU_STREAM_PER_THREAD
 _STREAMS = "stream" in inspect.signature(Heap.allocate).parameters

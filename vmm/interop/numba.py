@@ -12,6 +12,8 @@ from ..views import Shape
 from . import malloc
 from .missing import check_gpu, library
 
+__all__ = ["array", "memory_manager"]
+
 _REMEDY = "'numba-cuda[cu13]' (or [cu12])"
 
 
@@ -36,8 +38,9 @@ def memory_manager(heap: Heap) -> Any:
     """The class of an EMM plugin that allocates from ``heap``: for ``numba.cuda.set_memory_manager``, before any use.
 
     Numba names no stream, and may use an array on any: a free waits for the device, as cuMemFree does. Pinned and
-    managed memory stay Numba's own. For one device; in another context an allocation is refused.
-    Raises DriverMissingError without Numba, StateError for a heap on the host driver.
+    managed memory stay Numba's own. For one device: in the context of another an allocation is a RuntimeError. Legacy
+    IPC handles are a NotImplementedError: mapped memory has none. Raises DriverMissingError without Numba, StateError
+    for a heap on the host driver.
     """
     cuda = library("numba.cuda", _REMEDY)
     check_gpu(heap.range.device, "Numba")

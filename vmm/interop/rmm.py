@@ -8,6 +8,8 @@ from ..heap import Heap
 from . import malloc
 from .missing import check_gpu, library
 
+__all__ = ["memory_resource"]
+
 _REMEDY = "rmm-cu13 (or rmm-cu12)"
 
 
