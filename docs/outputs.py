@@ -172,7 +172,8 @@ def _lacking(name: str) -> str | None:
 def _inside(folder: str) -> Iterator[None]:
     """Work in ``folder`` on the host driver, with this repository's packages."""
     before, where = dict(os.environ), Path.cwd()
-    os.environ.update(VMM_DRIVER="host", COLUMNS=str(COLUMNS), MPLBACKEND="Agg", PYTHONPATH=str(ROOT))
+    packages = os.pathsep.join(filter(None, [str(ROOT), before.get("PYTHONPATH")]))
+    os.environ.update(VMM_DRIVER="host", COLUMNS=str(COLUMNS), MPLBACKEND="Agg", PYTHONPATH=packages)
     os.chdir(folder)
     try:
         yield
