@@ -32,7 +32,10 @@ SHOWN = {
         r"two whole blocks shared \(\*\)\n  first +52 tokens   blocks 0\*  1\*  2  3\n  second +60 tokens   blocks 0\*",
         r"is held by 3: tokens 16 to 31 of row 0",
     ],
-    "08_spans_and_block_tables": [r"a span a layer, K and V +16 MiB +\d+ +\d", r"block tables +371,712 +1\n"],
+    "08_spans_and_block_tables": [
+        r"a span a layer, K and V +16 MiB +\d+ +\d",
+        r"block tables +[\d.]+e-04 +371,712 +1\n",
+    ],
     "09_two_models": [r"4\..*\n  chat \|#{8} +\|.*\n  code \|#{24} +\|", r"112 of its 128 tokens are still known"],
     "10_sleep_and_wake": [r"kv: +2 MiB given up, 2 MiB free again", r"their sum is 3,000,000"],
     "11_your_own_kernel": [r"1,048,576 +0x\w+ +524 +837,799\n", r"range 'steps', chunk 1: write of"],
