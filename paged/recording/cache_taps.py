@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .kinds import Kind
 from .taps import Method, Note, Taps
 
@@ -26,7 +28,7 @@ def _hit(inner: Method, note: Note, clock: Callable[[], int]) -> Method:
     def hit(ids: Any, salt: int) -> Any:
         began = clock()
         found = inner(ids, salt)
-        note(Kind.HIT, -1, len(ids), 0, _listed(found[0]), began)
+        note(Kind.HIT, -1, len(ids), 0, listed(found[0]), began)
         return found
 
     return hit
@@ -35,7 +37,7 @@ def _hit(inner: Method, note: Note, clock: Callable[[], int]) -> Method:
 def _store(inner: Method, note: Note) -> Method:
     def store(tokens: Any, keys: Any, salt: int, blocks: Any, known: int) -> None:
         inner(tokens, keys, salt, blocks, known)
-        note(Kind.CACHE, ids=_listed(blocks[1:] if known else blocks))
+        note(Kind.CACHE, ids=listed(blocks[1:] if known else blocks))
 
     return store
 
@@ -44,7 +46,7 @@ def _evict_returned(inner: Method, note: Note) -> Method:
     def evict(*args: Any) -> Any:
         leaving = inner(*args)
         if len(leaving):
-            note(Kind.EVICT, ids=_listed(leaving))
+            note(Kind.EVICT, ids=listed(leaving))
         return leaving
 
     return evict
@@ -54,10 +56,11 @@ def _evict_given(inner: Method, note: Note) -> Method:
     def evict(blocks: Any) -> None:
         inner(blocks)
         if len(blocks):
-            note(Kind.EVICT, ids=_listed(blocks))
+            note(Kind.EVICT, ids=listed(blocks))
 
     return evict
 
 
-def _listed(blocks: Any) -> list[int]:
-    return blocks if isinstance(blocks, list) else [int(block) for block in blocks]
+def listed(blocks: Any) -> list[int]:
+    """Block ids as a list: an array of them knows a faster way than one by one."""
+    return blocks if isinstance(blocks, list) else np.asarray(blocks).tolist()

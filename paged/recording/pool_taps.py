@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from .cache_taps import tap_cache
+from .cache_taps import listed, tap_cache
 from .kinds import Kind
 from .taps import Method, Note, Taps
 
@@ -122,7 +122,7 @@ class PoolTaps:
             if not len(blocks):
                 return
             tokens = int(self.pool.table.lengths[row])
-            ids = blocks if isinstance(blocks, list) else [int(block) for block in blocks]
+            ids = listed(blocks)
             self.note(Kind.PUT, self.numbers.get(row, -1), tokens, column, ids, self._take_start())
 
         return put
@@ -132,7 +132,7 @@ class PoolTaps:
             inner(rows, columns, blocks)
             if len(rows):
                 numbers = [self.numbers.get(row, -1) for row in rows.tolist()]
-                named = blocks if isinstance(blocks, list) else [int(block) for block in blocks]
+                named = listed(blocks)
                 ids = list(chain.from_iterable(zip(numbers, columns.tolist(), named, strict=True)))
                 self.note(Kind.PUT_EACH, -1, 0, 0, ids, self._take_start())
 
@@ -150,7 +150,7 @@ class PoolTaps:
         def rename(sources: Any, targets: Any) -> None:
             with self._untold("put_each"):
                 inner(sources, targets)
-            self.note(Kind.MOVE, ids=[*map(int, sources), *map(int, targets)])
+            self.note(Kind.MOVE, ids=[*listed(sources), *listed(targets)])
 
         return rename
 

@@ -190,8 +190,9 @@ _WORDS: dict[int, str] = {
 
 def split(rows: Ids, ids: Ids) -> Iterator[tuple[Columns, Ids]]:
     """The events of two flat arrays, one by one."""
-    at = 0
-    for start in range(0, len(rows), WIDTH):
-        event = Columns(*rows[start : start + WIDTH])
-        yield event, ids[at : at + event.named]
-        at += event.named
+    at, made = 0, Columns._make
+    for numbers in zip(*[iter(rows)] * WIDTH, strict=True):
+        event = made(numbers)
+        stop = at + event.named
+        yield event, ids[at:stop]
+        at = stop
