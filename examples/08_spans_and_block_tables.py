@@ -11,6 +11,7 @@ CPU: every byte once either way, and pages by how the tokens lie.
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ SPEC = paged.KVSpec(layers=4, kv_heads=4, head_dim=64, dtype="float16")  # 4 KiB
 MOST = 1024  # tokens of a sequence
 LENGTHS, LAYER = (250, 17, 96), 3
 SPANS = {"token": "a span a sequence", "layer": "a span a layer, K and V"}
-Requests = list[tuple[int, int, int]]  # each begins in a step, with a prompt and an output of so many tokens
+Requests = list[list[int]]  # of each the step in which it begins, and the tokens of its prompt and output
 
 
 class MeteredDevice(vmm.Device):
@@ -59,7 +60,7 @@ def serve(requests: Requests, kv: Any, begin: Callable[[], Any], recorder: vmm.R
 def compare_memory() -> None:
     """Serve the same requests by each way in turn."""
     draw = np.random.default_rng(0)
-    requests = [tuple(map(int, draw.integers((0, 20, 20), (200, 700, 180)))) for _ in range(40)]
+    requests: Requests = [draw.integers((0, 20, 20), (200, 700, 180)).tolist() for _ in range(40)]
     recorder = vmm.Recorder()
     with vmm.Device(0, recorder=recorder) as device:
         print(f"{device}\n\n{len(requests)} requests of up to 880 tokens:")
@@ -79,7 +80,8 @@ def compare_kernels() -> None:
     keys, values = ([draw.standard_normal(shape).astype("f2") for shape in shapes] for _ in "kv")
     host_query = draw.standard_normal((len(LENGTHS), 4 * SPEC.kv_heads, SPEC.head_dim)).astype("f2")
     expected = reference.paged_attention(host_query, keys, values)
-    with MeteredDevice(0) as device:
+    device = MeteredDevice(0)
+    with device:
         print(f"\none decode step over {LENGTHS} tokens, one layer (a GPU counts no bytes and pages):")
         print(f"  {'':<24}{'error':>10}{'bytes read':>14}{'pages of 2 MiB':>18}")
 
@@ -102,7 +104,7 @@ def compare_kernels() -> None:
             sequences = [pool.sequence() for _ in LENGTHS]
             slots = np.concatenate([found.append(length) for found, length in zip(sequences, LENGTHS, strict=True)])
             attention.append(pool, LAYER, key, value, slots)
-            show(pool, lambda: attention.decode(pool, LAYER, query, sequences, kernel="fast"))
+            show(pool, partial(attention.decode, pool, LAYER, query, sequences, kernel="fast"))
             del side
         for order, name in SPANS.items():
             with paged.ContiguousKV(device, SPEC, MOST, len(LENGTHS), order=order, name=name) as kv:
@@ -110,7 +112,7 @@ def compare_kernels() -> None:
                 for span, length in zip(spans, LENGTHS, strict=True):
                     span.append(length)
                 span_attention.append(kv, LAYER, key, value, spans, LENGTHS)
-                show(kv, lambda kv=kv, spans=spans: span_attention.decode(kv, LAYER, query, spans, kernel="fast"))
+                show(kv, partial(span_attention.decode, kv, LAYER, query, spans, kernel="fast"))
 
 
 def main() -> None:

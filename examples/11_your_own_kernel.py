@@ -11,6 +11,7 @@ the memory that is there, whose error says in which range and chunk.
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) collatz(unsigned short* st
 THREADS, BLOCKS = 128, 64
 
 
-def launch(device: vmm.Device, source: Path, steps: vmm.GrowableRange, first: int, count: object) -> None:
+def launch(device: vmm.Device, source: Path, steps: vmm.GrowableRange, first: int, count: Any) -> None:
     """Compile (once a process) and launch. ``vmm.Device`` is a Target: it knows the architecture and the stream."""
     arguments = (np.uint64(steps.base), np.int64(first), count)
     constants = {"THREADS": THREADS}

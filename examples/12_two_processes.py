@@ -55,6 +55,7 @@ def prefill() -> int:
                 print(f"prefill: sends {len(text)} bytes of JSON, and {len(handoff.chunks)} descriptors")
                 command = [sys.executable, __file__, str(exporter.path)]
                 other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                assert other.stdin and other.stdout
                 print(text, file=other.stdin, flush=True)
                 print(other.stdout.readline() + other.stdout.readline(), end="")  # attached, and half of it decoded
         print("prefill: closes its pool")
@@ -69,7 +70,7 @@ def decode(path: str) -> None:
         print(f"decode:  the same {vmm.format_size(memory.committed)} lie at {memory.base:#x}", flush=True)
         there = paged.AttachedKV(memory, handoff)
         with paged.KVPool(device, there.layout, blocks=16) as here:
-            sequences, errors = [here.sequence() for _ in PROMPTS], []
+            sequences, errors = [here.sequence() for _ in PROMPTS], list[float]()
             for step in range(NEW):
                 if step == NEW // 2:
                     print(f"decode:  {step} new tokens of each, largest error {max(errors):.1e}", flush=True)

@@ -87,8 +87,9 @@ class Server:
         self.append(self.tables.slots[: len(requests)], key, value)
         out = attention.decode(self.pool, LAYER, self.there(query), self.tables)
         self.pool.device.synchronize()
-        seen = [(one.key[:length], one.value[:length]) for one, length in zip(requests, lengths, strict=True)]
-        error = (out.get() if hasattr(out, "get") else out) - reference.paged_attention(query, *zip(*seen, strict=True))
+        keys = [one.key[:length] for one, length in zip(requests, lengths, strict=True)]
+        values = [one.value[:length] for one, length in zip(requests, lengths, strict=True)]
+        error = (out.get() if hasattr(out, "get") else out) - reference.paged_attention(query, keys, values)
         self.worst = max(self.worst, float(np.nan_to_num(np.abs(error), nan=np.inf).max()))
 
     def finish(self) -> None:

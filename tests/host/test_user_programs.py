@@ -16,6 +16,7 @@ from kernels_cu.compiler import find_compiler
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted((ROOT / "tests" / "typing").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 COMMAND_LINES = {"vmm.commands", "paged.commands"}
 NO_STUBS = "\n".join(
     f"[mypy-{name}.*]\nignore_missing_imports = true\nfollow_imports = skip" for name in ("cuda", "cupy", "ml_dtypes")
@@ -93,12 +94,17 @@ def test_a_program_runs(program, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_the_programs_pass_mypy_strict(tmp_path):
+def test_the_programs_and_examples_pass_mypy_strict(tmp_path):
     pytest.importorskip("mypy", reason="needs the dev extra: python -m pip install -e '.[dev]'")
     (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = true\n{NO_STUBS}\n")
     command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--cache-dir", str(tmp_path / "cache")]
     environment = {**os.environ, "MYPYPATH": str(ROOT)}
     done = subprocess.run(
-        [*command, *map(str, PROGRAMS)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+        [*command, *map(str, [*PROGRAMS, *EXAMPLES])],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
     assert done.returncode == 0, done.stdout
