@@ -6,6 +6,7 @@ Data flows Device -> ChunkSupply + AddressRange -> GrowableRange -> Heap. The sa
 
 from . import interop, sharing
 from .address_range import AddressRange, Mapping
+from .call_events import Event
 from .chunk_map import Run
 from .chunk_supply import ChunkSupply
 from .chunked_range import ChunkedRange
@@ -32,7 +33,7 @@ from .host import HostDriver
 from .page_table import Owner, PageTable, PageTableRun, describe, snapshot
 from .physical import PhysicalMemory
 from .pins import Pin
-from .recorder import Event, Recorder
+from .recorder import Recorder
 from .residency import Residency, Slept
 from .share import Holder, Share
 from .shortage import Shortage

@@ -70,7 +70,7 @@ class Recording:
     about: dict[str, Any]
     rows: array[int]
     ids: array[int]
-    calls: tuple[Event, ...]
+    calls: Sequence[Event]
     marks: tuple[Mark, ...]
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class Recording:
         first, first_ids = base_events(ring.base) if ring.dropped else (array("q"), array("i"))
         rows, ids = ring.events()
         told = {"base_events": len(first) // WIDTH, "calls_dropped": calls.dropped if calls else 0}
-        kept = tuple(call for call in calls.events() if call.time_ns >= about["origin"]) if calls else ()
+        kept = calls.kept(about["origin"]) if calls else ()
         return cls({**about, **told}, first + rows, first_ids + ids, kept, tuple(marks))
 
     def columns(self) -> dict[str, Numbers]:
