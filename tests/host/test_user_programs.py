@@ -19,7 +19,8 @@ PROGRAMS = sorted((ROOT / "tests" / "typing").glob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 COMMAND_LINES = {"vmm.commands", "paged.commands"}
 NO_STUBS = "\n".join(
-    f"[mypy-{name}.*]\nignore_missing_imports = true\nfollow_imports = skip" for name in ("cuda", "cupy", "ml_dtypes")
+    f"[mypy-{name}.*]\nignore_missing_imports = true\nfollow_imports = skip"
+    for name in ("cuda", "cupy", "matplotlib", "ml_dtypes")
 )
 
 
