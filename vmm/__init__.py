@@ -6,6 +6,8 @@ Data flows Device -> ChunkSupply + AddressRange -> GrowableRange -> Heap. The sa
 
 from . import interop, sharing
 from .address_range import AddressRange, Mapping
+from .allocator import Allocator
+from .block import Block
 from .call_events import Event
 from .chunk_map import Run
 from .chunk_supply import ChunkSupply
@@ -28,8 +30,9 @@ from .errors import (
 from .fence import After, Fence, handles_of
 from .givers import Giver
 from .growable import GrowableRange
-from .heap import Block, Heap
+from .heap import Heap
 from .host import HostDriver
+from .limited_heap import LimitedHeap
 from .page_table import Owner, PageTable, PageTableRun, describe, snapshot
 from .physical import PhysicalMemory
 from .pins import Pin
@@ -38,6 +41,7 @@ from .residency import Residency, Slept
 from .share import Holder, Share
 from .shortage import Shortage
 from .sizes import Size, format_size, parse_size, round_down, round_up
+from .statistics_heap import HeapStatistics, StatisticsHeap
 from .streams import Stream, stream_handle
 from .supply import Supply
 from .tensor_view import TensorView
@@ -48,6 +52,7 @@ __all__ = [
     "AddressRange",
     "After",
     "AlignmentError",
+    "Allocator",
     "Block",
     "ChunkSupply",
     "ChunkedRange",
@@ -61,8 +66,10 @@ __all__ = [
     "Giver",
     "GrowableRange",
     "Heap",
+    "HeapStatistics",
     "Holder",
     "HostDriver",
+    "LimitedHeap",
     "Mapping",
     "MemoryInfo",
     "OutOfMemoryError",
@@ -83,6 +90,7 @@ __all__ = [
     "SizeError",
     "Slept",
     "StateError",
+    "StatisticsHeap",
     "Stream",
     "Supply",
     "TensorView",

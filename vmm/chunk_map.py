@@ -111,7 +111,7 @@ class ChunkMap:
             older = self._in_flight(leaving)
             done = fence.done and not older
             if done:
-                self._unmap_runs(list(mappings.values()))
+                self.unmap_runs(list(mappings.values()))
             undo.pop_all()
         for chunk in leaving:
             del self.mappings[chunk]
@@ -132,7 +132,7 @@ class ChunkMap:
 
     def unmap(self, mappings: list[Mapping]) -> None:
         """Unmap what has retired, each contiguous run in one call. Ascending order; all or none."""
-        self._unmap_runs(mappings)
+        self.unmap_runs(mappings)
         for mapping in mappings:
             del self.leaving[mapping.offset // self.chunk_size]
         self.supply.retire(-len(mappings))
@@ -141,10 +141,21 @@ class ChunkMap:
         """Return the memory of mappings that are gone."""
         self.supply.give([mapping.memory for mapping in mappings])
 
+    def unmap_runs(self, mappings: Sequence[Mapping]) -> None:
+        """Unmap mappings, in the order of their addresses, and keep their memory: all or none."""
+        with contextlib.ExitStack() as undo:
+            gone: list[Mapping] = []
+            undo.callback(self._undo_unmap, gone)
+            for run in adjacent(mappings):
+                self.addresses.unmap(run)
+                gone.extend(run)
+            self._cover([mapping.offset // self.chunk_size for mapping in gone])
+            undo.pop_all()
+
     def lift(self) -> list[Mapping]:
         """Unmap every committed chunk and keep its memory, for ``put_down`` or the supply. The work is done."""
         ordered = [self.mappings[chunk] for chunk in sorted(self.mappings)]
-        self._unmap_runs(ordered)
+        self.unmap_runs(ordered)
         self.mappings.clear()
         return ordered
 
@@ -249,17 +260,6 @@ class ChunkMap:
         """Let chunks that have no memory of their own read as zeros where a window is open."""
         for window in self.windows:
             window.cover(chunks)
-
-    def _unmap_runs(self, mappings: Sequence[Mapping]) -> None:
-        """Unmap all of them or none."""
-        with contextlib.ExitStack() as undo:
-            gone: list[Mapping] = []
-            undo.callback(self._undo_unmap, gone)
-            for run in adjacent(mappings):
-                self.addresses.unmap(run)
-                gone.extend(run)
-            self._cover([mapping.offset // self.chunk_size for mapping in gone])
-            undo.pop_all()
 
     def _undo_unmap(self, gone: list[Mapping]) -> None:
         for window in self.windows:

@@ -15,6 +15,7 @@ from .driver import Access
 from .errors import AlignmentError, RangeError, StateError
 from .fence import After
 from .memory_range import MemoryRange
+from .relocation import relocate
 from .sizes import Size, parse_span
 from .suspended import Suspended
 from .zero_window import ZeroWindow
@@ -73,6 +74,23 @@ class ChunkedRange(MemoryRange):
         """
         self._check_open()
         return self.device.retirement.collect(self._chunks, wait=wait)
+
+    def relocate(self, sources: Iterable[int], targets: Iterable[int]) -> None:
+        """Take the memory of chunks ``sources`` and put it at ``targets``, as many chunks that have none: no create.
+
+        All work that uses the sources must be done. What the memory holds comes along; the smallest source goes to the
+        smallest target. Raises StateError for a source that is not committed, viewed or pinned and for a target that
+        is committed or retiring, RangeError for other numbers of both; nothing has changed then.
+        """
+        with self._alone():
+            taken, wanted = self._check_leaving(sources), self._check_new(targets)
+            if len(taken) != len(wanted):
+                raise RangeError(f"the memory of {len(taken)} chunks cannot go to {len(wanted)} places; give as many")
+            retiring = [chunk for chunk in wanted if self.is_retiring(chunk)]
+            if retiring:
+                raise StateError(f"chunk {retiring[0]} of {self.name} still retires; collect(wait=True) first")
+            if taken:
+                relocate(self._chunks, taken, wanted)
 
     # -- what the memory may be used for ---------------------------------------------------------------------------
 

@@ -1,76 +1,67 @@
-"""Heap: a general allocator on one growable range. It commits a chunk when the first block enters it."""
+"""Heap: a general allocator on one growable range, with physical memory where its blocks are."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import deque
+from types import TracebackType
 from typing import Any
 
+from .allocator import ALIGNMENT
+from .arena import Arena
+from .block import Block
 from .device import Device
-from .errors import OutOfMemoryError, StateError
+from .errors import AlignmentError, OutOfMemoryError, ReleaseError, StateError, VmmError
 from .fence import After
 from .finishing import Finishing
 from .growable import GrowableRange
-from .last_work import LastWork
-from .one_thread import one_thread
-from .shortage.addresses import span_shortage
-from .sizes import Size, format_size, parse_size, round_up
-from .spans import FreeSpans
+from .heap_check import check_heap
+from .heap_chunks import HeapChunks
+from .heap_spare import HeapSpare
+from .heap_turn import HeapTurn
+from .parked import Parked
+from .sizes import Size, format_size, parse_size
+from .streams import Stream, stream_handle
 from .supply import Supply
-from .uninterrupted import handed_over, uninterrupted, whole
+from .uninterrupted import Uninterrupted, uninterrupted, whole
 from .views import Shape
 
-ALIGNMENT = 512
-"""Every block starts at a multiple of this many bytes, as cudaMalloc's and CuPy's pool do at least."""
-
-
-class Block:
-    """``size`` bytes at ``address``, of which ``requested`` were asked for. Belongs to the heap that made it."""
-
-    __slots__ = ("heap", "offset", "requested", "size")
-
-    def __init__(self, heap: Heap, offset: int, size: int, requested: int) -> None:
-        self.heap, self.offset, self.size, self.requested = heap, offset, size, requested
-
-    def __repr__(self) -> str:
-        return f"Block({self.address:#x}, {format_size(self.size)})"
-
-    @property
-    def address(self) -> int:
-        """The first address; it stays the same until the block is freed."""
-        return self.heap.range.base + self.offset
-
-    def array(self, dtype: Any, shape: Shape) -> Any:
-        """An array on the block's memory; the block cannot be freed while it lives."""
-        return self.heap.view(self, dtype, shape)
-
-    def free(self, *, after: After = None) -> None:
-        """Give the block back. Raises StateError the second time, and while an array views it.
-
-        Its chunks go when the work ``after`` is done (by default all of the device's; see ``ChunkedRange.decommit``);
-        nothing waits for it. The next block there may be had at once: order new work after the old.
-        """
-        self.heap.release(self, after=after)
+_LAST = ALIGNMENT - 1
+_PER_THREAD = 2  # CU_STREAM_PER_THREAD: one handle, and another stream in every thread
+_LARGEST = 1 << 62
 
 
 class Heap:
-    """Allocates blocks of any size in ``reserve`` bytes of addresses: best fit over coalescing free spans.
+    """Allocates blocks of any size in ``reserve`` bytes of addresses: best fit over free spans that coalesce.
 
-    Physical memory is committed by chunk where blocks lie, and given back when a chunk's last block goes, so free
-    addresses cost nothing and physical memory never fragments: any free chunk serves any address.
-    Raises OutOfMemoryError when addresses, the supply's budget or the device are exhausted; nothing has changed then.
+    Physical memory comes by chunk where blocks lie. A chunk whose last block went is kept for the next block, wherever
+    that lies, until ``trim``, or until anybody on the device lacks memory; with ``keep=False`` it goes at once. So
+    physical memory never fragments: any empty chunk serves any address. A heap belongs to one thread at a time.
+
+    Memory is ordered by streams: see ``Block.free``. Streams are told apart by their handles; wait for a stream's work
+    before you destroy it, for a new one may get its handle.
+    Raises as ``GrowableRange``. ``StatisticsHeap`` and ``LimitedHeap`` wrap a heap.
     """
 
     @whole
     def __init__(
-        self, device: Device, reserve: Size, *, chunk: Size | None = None, supply: Supply | None = None
+        self,
+        device: Device,
+        reserve: Size,
+        *,
+        chunk: Size | None = None,
+        supply: Supply | None = None,
+        keep: bool = True,
     ) -> None:
         self.range = GrowableRange(device, reserve, chunk=chunk, supply=supply, name="heap")
-        self._spans = FreeSpans(self.range.reserved)
+        self.keep = keep
         self._blocks: dict[int, Block] = {}
-        self.busy = threading.Lock()
-        self._users: Counter[int] = Counter()  # chunk -> blocks that touch it
-        self._work = LastWork()  # of blocks that left a chunk before its last one did
+        self.chunks = HeapChunks(self.range, self._blocks, exact=not keep)
+        self.turn = HeapTurn()
+        self._small, self._large, self._large_from = self.chunks.small, self.chunks.large, self.range.chunk_size // 2
+        self._parked = Parked(self.range.device)
+        self._dropped: deque[Block] = deque()
+        self._spare = HeapSpare(self.chunks, self.turn)
 
     def __repr__(self) -> str:
         if self.range.closed:
@@ -80,8 +71,12 @@ class Heap:
     def __enter__(self) -> Heap:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.range.__exit__(*exc)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.range.__exit__(kind, error, trace)
+        if self.range.closed:
+            self.close()
 
     @property
     def reserved(self) -> int:
@@ -90,68 +85,257 @@ class Heap:
 
     @property
     def committed(self) -> int:
-        """Bytes of physical memory."""
+        """Bytes of physical memory, that which retires included."""
         return self.range.committed
 
     @property
     def allocated(self) -> int:
-        """Bytes in blocks, rounding included."""
-        return self.reserved - self._spans.free
+        """Bytes in blocks, rounding included, and those of freed blocks that other work still uses."""
+        return self.chunks.held - self.chunks.free
 
-    @handed_over(lambda self, block: self.release(block))
-    @one_thread
-    def allocate(self, size: Size) -> Block:
-        """A block of at least ``size`` bytes, rounded up to 512, at an address that is a multiple of 512."""
-        requested = parse_size(size)
-        length = round_up(requested, ALIGNMENT)
-        offset = self._spans.take(length)
-        if offset is None:
-            raise OutOfMemoryError(
-                f"no free span of {format_size(length)} in the heap's {format_size(self.reserved)} of addresses; "
-                f"the largest is {format_size(self._spans.largest)}; reserve more, addresses cost no memory",
-                span_shortage("heap", length, self.reserved, self.allocated, self._spans.largest, len(self._blocks)),
-            )
-        chunks = self._chunks(offset, length)
+    @property
+    def trimmable(self) -> int:
+        """Bytes that ``trim`` would give back: whole chunks without a block."""
+        return self.chunks.empty() * self.range.chunk_size
+
+    def allocate(self, size: Size, *, stream: Stream | None = None, alignment: Size = ALIGNMENT) -> Block:
+        """A block of at least ``size`` bytes, rounded up to 512, at a multiple of ``alignment``.
+
+        Work queued on ``stream`` from now on may use it; None leaves the order of work to the caller. ``stream`` is a
+        handle, or a stream of CuPy, cuda.core, PyTorch or the bindings. ``alignment`` is a power of two up to the
+        chunk.
+
+        Raises SizeError, AlignmentError, TypeError for what is no stream, and OutOfMemoryError where addresses, the
+        supply's budget or the device have no more and nothing retires: all blocks are as they were.
+        """
+        block, turn = Block(), self.turn
+        block.heap, block.arena, block.offset = self, None, -1
         try:
-            self.range.commit(chunk for chunk in chunks if not self._users[chunk])
-        except BaseException:
-            self._spans.give(offset, length)
+            if turn.setdefault(0, block) is not block:
+                turn.wait(block)
+            if self._dropped:
+                self._free_dropped()
+            block.requested = requested = size if type(size) is int and 0 < size <= _LARGEST else parse_size(size)
+            block.size = length = requested + _LAST & ~_LAST
+            arenas = self._small if length < self._large_from else self._large
+            arena = arenas.get(stream) if stream is None or type(stream) is int else None
+            if arena is None:  # so it is for CU_STREAM_PER_THREAD: its arenas have other keys
+                arena = self._arena_of(stream, length)
+            if self.range.asleep:
+                self.range.check_awake()
+            block.arena = arena
+            offset = arena.take(length) if alignment == ALIGNMENT else None
+            if offset is None:
+                offset = self._take_more(arena, length, alignment, stream)
+            block.offset = offset
+            block.address = self.range.base + offset
+            self._blocks[offset] = block
+            del turn[0]
+            return block
+        except (VmmError, TypeError):
+            turn.end(block)
             raise
-        self._users.update(chunks)
-        block = self._blocks[offset] = Block(self, offset, length, requested)
-        return block
+        except BaseException:
+            self._undo_allocate(block)
+            raise
 
-    @one_thread
     def release(self, block: Block, *, after: After = None) -> None:
         """What ``block.free()`` does."""
-        self._check_mine(block)
-        self.range.check_unused(block.offset, block.offset + block.size, "free")
-        chunks = self._chunks(block.offset, block.size)
-        with Finishing() as rest:
-            leaving = [chunk for chunk in chunks if self._users[chunk] == 1]
-            self._work.note(chunks, after)
-            rest.run(self.range.decommit, leaving, after=self._work.before(leaving, after))
-            self._work.forget(leaving)
-            self._users.subtract(chunks)
-            del self._blocks[block.offset]
-            self._spans.give(block.offset, block.size)
+        turn = self.turn
+        try:
+            if turn.setdefault(0, block) is not block:
+                turn.wait(block)
+            if self._dropped:
+                self._free_dropped()
+            if self._blocks.get(block.offset) is not block:
+                self._check_mine(block)
+            if self.range.relied_on:
+                self.range.check_unused(block.offset, block.offset + block.size, "free")
+            if after is None or (type(after) is int and after == block.stream and after != _PER_THREAD):
+                self._give(block)
+            else:
+                self._park(block, after)
+            del turn[0]
+        except (VmmError, TypeError):
+            turn.end(block)
+            raise
+        except BaseException:
+            self._mend(block)
+            raise
+
+    def drop(self, block: Block) -> None:
+        """What ``block.drop()`` does."""
+        self._dropped.append(block)
+
+    def holds(self, block: Block) -> bool:
+        """Whether ``block`` is allocated here, and was not freed."""
+        return self._blocks.get(block.offset) is block
 
     def view(self, block: Block, dtype: Any, shape: Shape) -> Any:
         """What ``block.array()`` does."""
         self._check_mine(block)
         return self.range.array(dtype, shape, block.offset, limit=block.offset + block.size)
 
+    def trim(self) -> int:
+        """Give every chunk back that holds no block; how many bytes. What work still uses retires first."""
+        with self.turn.taken():
+            self.range.check_awake()
+            self._collect_freed()
+            return self.chunks.give_back() * self.range.chunk_size
+
+    def collect(self, *, wait: bool = False) -> int:
+        """Take in what was freed after other work that is done, and unmap what retires; the bytes unmapped.
+
+        With ``wait``, wait until that is all of it.
+        """
+        with self.turn.taken():
+            self.range.check_awake()
+            self._collect_freed(wait=wait)
+            return self.range.collect(wait=wait)
+
     @uninterrupted
     def close(self) -> None:
         """Give back everything, allocated blocks too. Closing twice does nothing."""
-        with Finishing() as rest:
+        with self.turn.taken(), Finishing() as rest:
             rest.run(self.range.close)
+            rest.run(self.chunks.forget)
+            rest.run(self._parked.forget)
             self._blocks.clear()
+            self._dropped.clear()
+
+    def check(self) -> None:
+        """Raise AssertionError where the books contradict each other or the range. For tests."""
+        check_heap(self.chunks, [*self._blocks.values(), *self._parked.blocks])
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def _arena_of(self, stream: Stream | None, length: int) -> Arena:
+        """The arena of a stream, by whatever object names it."""
+        self.range.check_awake()
+        if stream is None:
+            return self.chunks.arena(None, None, length)
+        handle = stream_handle(stream)
+        key = (handle, threading.get_ident()) if handle == _PER_THREAD else handle
+        return self.chunks.arena(key, handle, length)
+
+    @uninterrupted
+    def _take_more(self, arena: Arena, length: int, alignment: Size, stream: Stream | None) -> int:
+        """Take what no free span has, or what an alignment needs beyond the usual."""
+        if alignment == ALIGNMENT:
+            return self._extend(arena, length, stream)
+        wanted = parse_size(alignment, name="alignment")
+        if wanted & (wanted - 1) or wanted > self.range.chunk_size:
+            most = format_size(self.range.chunk_size)
+            raise AlignmentError(f"alignment {alignment!r} is no power of two up to the chunk of {most}")
+        found = length + max(0, wanted - ALIGNMENT)  # an aligned place is in it; the rest goes back
+        offset = arena.take(found)
+        if offset is None:
+            offset = self._extend(arena, found, stream)
+        start = offset + -(self.range.base + offset) % wanted
+        for first, stop in ((offset, start), (start + length, offset + found)):
+            if first < stop:
+                arena.give(first, stop - first, arena.clock)
+        if not self.keep:
+            try:
+                self.chunks.decommit(arena.empty_runs())
+            except VmmError:
+                arena.give(start, length, arena.clock)
+                raise
+        return start
+
+    def _extend(self, arena: Arena, length: int, stream: Stream | None) -> int:
+        """Make room for ``length`` in an arena that has none, and take it. What lies empty goes before memory lacks."""
+        while True:
+            self._collect_freed()
+            offset = arena.take(length)
+            if offset is not None:
+                return offset
+            try:
+                return self.chunks.extend(arena, length, stream)
+            except OutOfMemoryError:
+                if not (self.chunks.give_back() or self.chunks.wait() or self._parked.wait()):
+                    raise
+
+    def _give(self, block: Block, *, settled: bool = False) -> None:
+        """Let the bytes of a block be free, in the order of its stream, or ``settled`` for anybody."""
+        arena, offset = block.arena, block.offset
+        assert arena is not None
+        del self._blocks[offset]
+        arena.clock += 1
+        start, length = arena.give(offset, block.size, 0 if settled else arena.clock)
+        if not self.keep and length >= arena.chunk_size:
+            self._shrink(block, arena, start, length)
+
+    @uninterrupted
+    def _shrink(self, block: Block, arena: Arena, start: int, length: int) -> None:
+        """Give the chunks of a free span back that ``block`` left. Where that is refused, it is not free."""
+        try:
+            self.chunks.decommit(arena.runs_in(start, length))
+        except ReleaseError:
+            raise
+        except VmmError:
+            arena.cut(start, block.offset, block.size)
+            self._blocks[block.offset] = block
+            raise
+
+    @uninterrupted
+    def _collect_freed(self, *, wait: bool = False) -> None:
+        """Free what was dropped, and what was freed after other work, once that is done."""
+        self._free_dropped()
+        self._parked.collect(self._unpark, wait=wait)
+
+    def _unpark(self, block: Block) -> None:
+        self._blocks[block.offset] = block
+        try:
+            self._give(block, settled=block.stream is None)
+        except VmmError:
+            self._blocks.pop(block.offset, None)
+            raise
+
+    @uninterrupted
+    def _free_dropped(self) -> None:
+        for _ in range(len(self._dropped)):
+            block = self._dropped.popleft()
+            try:
+                if self._blocks.get(block.offset) is block:
+                    self.range.check_unused(block.offset, block.offset + block.size, "free")
+                    self._give(block)
+            except StateError:
+                self._dropped.append(block)  # an array outlives it for a moment
+            except VmmError:
+                self._dropped.append(block)
+                raise
+
+    @uninterrupted
+    def _park(self, block: Block, after: After) -> None:
+        """Free a block when other work is done, or now if it is."""
+        if self._parked.add(block, after):
+            del self._blocks[block.offset]
+        else:
+            self._give(block, settled=block.stream is None)  # else its own stream may still use it
 
     def _check_mine(self, block: Block) -> None:
-        if self._blocks.get(block.offset) is not block:
+        if not self.holds(block):
             raise StateError(f"block at offset {block.offset:#x} is not allocated in this heap; was it freed before?")
 
-    def _chunks(self, offset: int, length: int) -> range:
-        """The chunks that a span touches."""
-        return range(offset // self.range.chunk_size, -(-(offset + length) // self.range.chunk_size))
+    # -- an interrupt came between two steps ------------------------------------------------------------------------
+
+    def _undo_allocate(self, block: Block) -> None:
+        """The caller will never have ``block``."""
+        with Uninterrupted():
+            if self._blocks.get(block.offset) is block:
+                if self.turn.get(0) is not block:
+                    self._dropped.append(block)  # the turn is another's by now
+                    return
+                del self._blocks[block.offset]
+            self._mend(block)
+
+    def _mend(self, block: Block) -> None:
+        """Set the free spans right by what is allocated, and end the turn."""
+        with Uninterrupted():
+            if self.turn.get(0) is block:
+                arena = block.arena
+                if arena is not None:
+                    held = [*self._blocks.values(), *self._parked.blocks]
+                    arena.rebuild((one.offset, one.size) for one in held if one.arena is arena)
+                self.turn.end(block)

@@ -66,6 +66,7 @@ class MemoryRange:
         self._chunks = ChunkMap(addresses, self.supply, first_access, self.name)
         self._mappings = self._chunks.mappings
         self._pins, self._views = Pins(), Views()
+        self.relied_on = False  # whether there may be a pin or a live array: True since one was made, until a look
         self._busy = threading.Lock()
         self.losses = 0  # how often the bytes of all chunks became undefined
         self._finalizer = weakref.finalize(self, _drop, self._chunks)
@@ -166,6 +167,7 @@ class MemoryRange:
         read.
         """
         form, user = describe_array(dtype, shape, offset), device or self.device
+        self.relied_on = True
         return self._views.array(self, user, form, self._access_for(user, form, limit))
 
     def tensor(
@@ -186,6 +188,7 @@ class MemoryRange:
         """
         form, user = describe_array(dtype, shape, offset, strides), device or self.device
         access = self._access_for(user, form, limit)
+        self.relied_on = True
         return self._views.tensor(self, user, form, access, stream, memory=True)
 
     def address_tensor(
@@ -221,6 +224,7 @@ class MemoryRange:
         """Raise StateError, saying what ``action`` was refused, if an array views or a pin holds these bytes."""
         self._pins.refuse([(start, stop)], action)
         self._views.refuse([(start, stop)], action)
+        self.relied_on = bool(self._pins) or bool(self._views)
 
     def used_chunks(self) -> set[int]:
         """The chunks that an array views or a pin holds, and that must not be unmapped or moved therefore."""
@@ -241,6 +245,7 @@ class MemoryRange:
         """
         if not reason.strip():
             raise ValueError(f"a pin needs a reason for errors to name, not {reason!r}: 'a graph', say")
+        self.relied_on = True
         return self._pins.add(*parse_span(start, stop, 1, self.reserved), reason)
 
     def close(self) -> None:

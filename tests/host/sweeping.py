@@ -174,9 +174,7 @@ def books_of(owner: Any) -> Any:
         peers = dict(owner._chunks.addresses.peers)
         return owner.size, held, owner.runs(), windows, peers, len(owner._pins)
     if isinstance(owner, vmm.Heap):
-        blocks = [(block.offset, block.size, block.requested) for block in owner._blocks.values()]
-        users = {chunk: count for chunk, count in owner._users.items() if count}
-        return books_of(owner.range), sorted(blocks), list(owner._spans), users
+        return sorted((block.offset, block.size, block.requested) for block in owner._blocks.values())
     if isinstance(owner, vmm.AddressRange):
         mappings = [(one.offset, one.size, one.access) for one in owner.mappings()]
         return owner._finalizer.alive, mappings, dict(owner.peers)

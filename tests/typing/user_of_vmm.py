@@ -97,9 +97,13 @@ def ranges(device: vmm.Device, after: vmm.After = None) -> list[vmm.Run]:
 
 
 def allocator(device: vmm.Device) -> int:
-    with vmm.Heap(device, "64 MiB") as heap:
-        block: vmm.Block = heap.allocate(123_456)
+    limited: vmm.Allocator = vmm.LimitedHeap(vmm.Heap(device, "64 MiB"), "32 MiB")
+    with vmm.StatisticsHeap(limited) as heap:
+        block: vmm.Block = heap.allocate(123_456, stream=0, alignment="64 KiB")
         block.free()
+        statistics: vmm.HeapStatistics = heap.statistics
+        assert (statistics.count, statistics.peak, statistics.fragmentation) == (0, 123_904, 0.0)
+        heap.trim()
         return heap.committed
 
 

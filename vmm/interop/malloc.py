@@ -6,15 +6,15 @@ middle of an allocation, in a forked child, at the end of the interpreter.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 import threading
 import weakref
 from collections import deque
 
+from ..block import Block
 from ..errors import ReleaseError, StateError, VmmError
-from ..heap import Block, Heap
+from ..heap import Heap
 from ..sizes import format_size
 from ..streams import Stream, stream_handle
 from ..uninterrupted import uninterrupted
@@ -23,7 +23,6 @@ __all__ = ["Held", "Malloc", "of"]
 
 _log = logging.getLogger("vmm")
 _PER_THREAD = 2  # CU_STREAM_PER_THREAD
-_STREAMS = "stream" in inspect.signature(Heap.allocate).parameters
 
 
 class Malloc:
@@ -67,7 +66,7 @@ class Malloc:
             self._free_leaving()
             self._inside = True
             try:
-                block = self.heap.allocate(size, **({"stream": handle} if _STREAMS else {}))
+                block = self.heap.allocate(size, stream=handle)
             finally:
                 self._inside = False
             self._blocks[block.address] = block

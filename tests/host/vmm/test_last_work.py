@@ -62,32 +62,6 @@ def test_an_event_is_never_the_same_again():
     assert work.before([1], event) is None
 
 
-def test_a_chunk_of_two_blocks_waits_for_the_work_of_both(device, streams):
-    with vmm.Heap(device, "32 MiB") as heap:
-        first, second = heap.allocate(4 * KIB), heap.allocate(4 * KIB)
-        with device.current():
-            device.driver.fill_async(first.address, 1, 64, streams[0])
-        first.free(after=streams[0])
-        second.free(after=streams[1])
-        assert heap.range.retiring == heap.committed > 0
-        collect_until_all_is_done(device, heap.range)
-
-
-def test_a_block_may_be_freed_after_its_stream_only(device, streams):
-    with vmm.Heap(device, "32 MiB") as heap:
-        first, second = heap.allocate("2 MiB"), heap.allocate("2 MiB")
-        with device.current():
-            device.driver.fill_async(first.address, 1, 64, streams[0])
-        second.free(after=streams[1])
-        heap.range.collect(wait=True)
-        assert heap.committed == first.size
-        assert device.driver.api.live().pending == 1  # the first one's work
-        first.free(after=streams[0])
-        assert heap.range.retiring == first.size
-        heap.range.collect(wait=True)
-        assert heap.committed == 0
-
-
 def test_a_chunk_that_comes_back_while_it_retires_still_waits_for_the_old_work(device, streams, monkeypatch):
     """Given up after one stream, taken again, given up after something that is done: the old work may still write."""
     with device.current():

@@ -328,6 +328,63 @@ def free_a_block_after_work(world):
     return lambda: block.free(after=0) if heap.allocated else None
 
 
+@case("Heap.allocate", loose=True)  # it keeps the event that tells what is empty
+def allocate_where_memory_lies_empty(world):
+    heap = world.own(vmm.Heap(world.device, 12 * UNIT))
+    small, large = heap.allocate(2 * UNIT), heap.allocate(3 * UNIT)
+    kept = heap.allocate(UNIT)
+    small.free()
+    large.free()
+    large = heap.allocate(UNIT)  # between the two holes
+    return lambda: heap.allocate(5 * UNIT) if heap.allocated == kept.size + large.size else None
+
+
+@case("Heap.release")
+def free_a_block_that_is_not_kept(world):
+    heap = world.own(vmm.Heap(world.device, 12 * UNIT, keep=False))
+    heap.allocate(UNIT // 2)
+    block = heap.allocate(3 * UNIT + UNIT // 2)
+    return lambda: block.free() if heap.allocated > UNIT else None
+
+
+@case("Heap.trim")
+def trim_a_heap(world):
+    heap = world.own(vmm.Heap(world.device, 12 * UNIT))
+    blocks = [heap.allocate(UNIT) for _ in range(5)]
+    for block in blocks[::2]:
+        block.free()
+    return lambda: heap.trim() if heap.trimmable else None
+
+
+@case("Heap.collect", loose=True)
+def collect_what_was_freed_after_work(world):
+    heap = world.own(vmm.Heap(world.device, 12 * UNIT, keep=False))
+    block = heap.allocate(3 * UNIT)
+    world.busy(heap.range, 1)
+    block.free(after=0)
+    return lambda: heap.collect(wait=True)
+
+
+@case("Heap.drop", "Block.drop")
+def collect_what_was_dropped(world):
+    heap = world.own(vmm.Heap(world.device, 12 * UNIT, keep=False))
+    heap.allocate(3 * UNIT).drop()
+    return lambda: heap.trim()
+
+
+@case("ChunkedRange.relocate")
+def relocate_chunks(world):
+    kv = world.range([0, 1, 3, 6])
+    return lambda: kv.relocate([1, 3, 6], [8, 9, 12]) if kv.is_committed(6) else None
+
+
+@case("ChunkedRange.relocate")
+def relocate_chunks_in_a_window(world):
+    kv = world.range([0, 1])
+    world.own(kv.zero_window(0, 6 * UNIT))
+    return lambda: kv.relocate([0, 1], [3, 4]) if kv.is_committed(0) else None
+
+
 @case("Heap.close")
 def close_a_heap(world):
     heap = world.own(vmm.Heap(world.device, 12 * UNIT))
@@ -345,14 +402,14 @@ QUESTIONS = {
     "ChunkedRange.committed_chunks", "ChunkedRange.mapping", "ChunkedRange.mappings", "ChunkedRange.runs",
     "ChunkedRange.check_unused", "ChunkedRange.asleep", "ChunkedRange.is_held", "ChunkedRange.held_chunks",
     "ChunkedRange.check_awake", "ChunkedRange.used_chunks",
-    "ZeroWindow.zeros", "Block.address", "Heap.reserved", "Heap.committed",
-    "Heap.allocated",
+    "ZeroWindow.zeros", "Heap.reserved", "Heap.committed", "Heap.allocated", "Heap.trimmable", "Heap.check",
+    "Heap.holds", "Block.stream",
 }  # fmt: skip
 """They change nothing and call no driver."""
 WITHOUT_CALLS = {
     "Supply.retire": "a number", "Supply.close": "made for others", "ChunkSupply.wait_prefetched": "a wait",
     "ChunkedRange.array": "looks at its own books", "ChunkedRange.pin": "a note", "Block.array": "as that of a range",
-    "Heap.view": "as the array of a range", "Block.__init__": "plain data",
+    "Heap.view": "as the array of a range",
 }  # fmt: skip
 SWEPT_ELSEWHERE = {f"ChunkedRange.{name}" for name in ("suspend", "fall_asleep", "restore", "resume")}
 SWEPT_ELSEWHERE |= {"Supply.__init__", "Supply.obtainable", "Supply.register", "ChunkSupply.share"}

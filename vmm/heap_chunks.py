@@ -1,0 +1,289 @@
+"""HeapChunks: which arena of a heap has which chunks of its range, and how chunks come to an arena and go.
+
+A chunk that holds no block is memory for any address: before new memory is made, what lies empty and is used by no work
+any more is mapped where it is needed. So physical memory never fragments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sized
+
+from .arena import Arena, EmptyRun, runs_of
+from .errors import OutOfMemoryError
+from .fence import After, Fence
+from .finishing import Finishing
+from .growable import GrowableRange
+from .shortage.addresses import span_shortage
+from .sizes import format_size
+from .spans import FreeSpans
+
+_MOST_FENCES = 4
+_MOST_MORE = 16
+_MARGIN = 12
+"""A margin is one part in so many of a block."""
+
+
+class HeapChunks:
+    """The arenas on ``range``, by the key of their stream, and the addresses that no arena has."""
+
+    def __init__(self, range_: GrowableRange, blocks: Sized, *, exact: bool) -> None:
+        self.range, self.chunk_size = range_, range_.chunk_size
+        self._blocks = blocks  # for errors, which say how many there are
+        self._exact = exact  # never a chunk more than is needed
+        self.addresses = FreeSpans(range_.chunk_count)  # in chunks; they have no memory
+        self.leaving: list[tuple[int, int]] = []  # (first, stop), of no arena: their memory retires
+        self.small: dict[object, Arena] = {}
+        self.large: dict[object, Arena] = {}
+        self._settling: list[tuple[dict[Arena, int], Fence]] = []  # clocks that a fence will have settled
+
+    @property
+    def arenas(self) -> list[Arena]:
+        """All of them."""
+        return [*self.large.values(), *self.small.values()]
+
+    def arena(self, key: object, stream: int | None, length: int) -> Arena:
+        """The arena of a stream for blocks of ``length``, without chunks at first."""
+        known = self.small if length < self.chunk_size // 2 else self.large
+        found = known.get(key)
+        if found is None:
+            found = known[key] = Arena(key, stream, self.chunk_size)
+        return found
+
+    @property
+    def free(self) -> int:
+        """Bytes that have memory, and hold no block."""
+        return sum(arena.free for arena in self.arenas)
+
+    @property
+    def held(self) -> int:
+        """Bytes of the chunks that arenas have."""
+        return sum(len(arena.chunks) for arena in self.arenas) * self.chunk_size
+
+    def empty(self) -> int:
+        """How many chunks hold no block."""
+        return sum(len(run) for run in self._empty_runs())
+
+    # -- chunks come ----------------------------------------------------------------------------------------------
+
+    def extend(self, arena: Arena, length: int, after: After) -> int:
+        """Have more chunks for ``arena``, where no free span has ``length`` bytes, and take them; where they begin.
+
+        ``after`` is its stream, as the caller has it. All or nothing. Raises OutOfMemoryError when addresses or memory
+        lack.
+        """
+        self._collect_addresses()
+        ample = -(-(length + length // _MARGIN) // self.chunk_size)
+        idle = self._idle(arena, ample)
+        if sum(map(len, idle)) < ample and self._settle(arena, after):
+            idle = self._idle(arena, ample)
+        if (
+            2 * sum(map(len, idle)) >= ample > 2 and not self._exact
+        ):  # blocks come and go at sizes that change; let one a little larger fit
+            with contextlib.suppress(OutOfMemoryError):
+                apart = self._take_apart(arena, length, ample, idle)
+                if apart is not None:
+                    return apart
+        return self._take_beside(arena, length, idle)
+
+    def _take_apart(self, arena: Arena, length: int, count: int, idle: list[EmptyRun]) -> int | None:
+        """Take the first ``length`` of ``count`` chunks at addresses of their own: what is behind stays a margin.
+
+        None where no addresses are so long.
+        """
+        first = self.addresses.take(count)
+        if first is None:
+            return None
+        span = self._add_chunks(arena, first, first + count, idle)
+        arena.cut(span, first * self.chunk_size, length)
+        return first * self.chunk_size
+
+    def _take_beside(self, arena: Arena, length: int, idle: list[EmptyRun]) -> int:
+        """Take ``length`` of as few chunks as make such a span with what is free beside them."""
+        first, stop = self._place(arena, length)
+        size = self.chunk_size
+        beside = (first * size - arena.length_before(first * size), stop * size)
+        idle = list(_first([run for run in idle if run.arena is not arena or run.span not in beside], stop - first))
+        self._add_chunks(arena, first, stop if idle else self._more(first, stop), idle)
+        found = arena.take(length)
+        assert found is not None
+        return found
+
+    def _more(self, first: int, stop: int) -> int:
+        """Where a growth that needs ``first`` to ``stop`` ends: a large heap takes some chunks more in one go."""
+        most = 0 if self._exact else _MOST_MORE
+        more = min(most, self.held // self.chunk_size // 16) - (stop - first)
+        room = self.addresses.length_from(stop)
+        if more > 0 and room >= more and self.range.supply.can_take(stop - first + more):
+            self.addresses.cut(stop, stop, more)
+            return stop + more
+        return stop
+
+    def _add_chunks(self, arena: Arena, first: int, stop: int, idle: list[EmptyRun]) -> int:
+        """Give memory to addresses that were taken for ``arena``: new, and what is ``idle``; where its span begins."""
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.addresses.give, first, stop - first)
+            undo.callback(self._take_back, idle)
+            for run in idle:
+                run.leave()
+            fresh = stop - sum(map(len, idle))
+            if fresh > first:
+                self.range.commit(range(first, fresh))
+                undo.callback(self.range.decommit, range(first, fresh), after=[])
+            if idle:
+                self.range.relocate(_chunks_of(idle), range(fresh, stop))
+            undo.pop_all()
+        for run in idle:
+            self.addresses.give(run.first, len(run))
+        return arena.add(first, stop)
+
+    def _place(self, arena: Arena, length: int) -> tuple[int, int]:
+        """Addresses (first, stop) in chunks that make a span of ``length`` with what is free beside them."""
+        size = self.chunk_size
+        first = self.addresses.take(-(-length // size))
+        if first is None:
+            return self._squeeze(arena, length)
+        stop = first + -(-length // size)
+        fewer = first + -(-(length - arena.length_before(first * size)) // size)
+        if fewer < stop:
+            self.addresses.give(fewer, stop - fewer)
+        return first, fewer
+
+    def _squeeze(self, arena: Arena, length: int) -> tuple[int, int]:
+        """The same where no addresses have it alone. Raises OutOfMemoryError with what could be had."""
+        largest, size = arena.largest, self.chunk_size
+        for start, count in self.addresses:
+            stop = start + count
+            before, behind = arena.length_before(start * size), arena.length_from(stop * size)
+            largest = max(largest, before + count * size + behind)
+            if before + count * size + behind >= length:
+                self.addresses.cut(start, start, count)
+                return start, stop
+        raise OutOfMemoryError(
+            f"no free span of {format_size(length)} in the heap's {format_size(self.range.reserved)} of addresses; "
+            f"the largest is {format_size(largest)}; reserve more, addresses cost no memory",
+            span_shortage("heap", length, self.range.reserved, self.held - self.free, largest, len(self._blocks)),
+        )
+
+    def _idle(self, arena: Arena, most: int) -> list[EmptyRun]:
+        """Up to ``most`` chunks that are empty and used by no work, the arena's own first."""
+        found = arena.empty_runs(most, settled=True)
+        for other in self.arenas:
+            if other is not arena:
+                found += other.empty_runs(most - sum(map(len, found)), settled=True)
+        return found
+
+    @staticmethod
+    def _take_back(idle: list[EmptyRun]) -> None:
+        for run in idle:
+            run.come_back()
+
+    # -- which work is done ---------------------------------------------------------------------------------------
+
+    def _settle(self, arena: Arena, after: After) -> bool:
+        """See whose freed memory is used by no work any more, and watch the work on what was freed since.
+
+        Whether anything is known now that was not. A stream's handle serves only in a call that names it, for ``arena``
+        and its like: later the stream may be destroyed. The memory of others is watched with all work of the device.
+        """
+        if len(self._settling) < _MOST_FENCES:
+            mine: dict[Arena, int] = {}
+            others: dict[Arena, int] = {}
+            for one in self.arenas:
+                known = max((clocks.get(one, 0) for clocks, _ in self._settling), default=0)
+                if one.clock > max(known, one.settled) and one.largest >= self.chunk_size:
+                    (mine if one.key == arena.key else others)[one] = one.clock
+            if arena.stream is None:
+                mine, others = {**mine, **others}, {}
+            self._watch(mine, after)
+            self._watch(others, None)
+        return self._look()
+
+    def _watch(self, clocks: dict[Arena, int], after: After) -> None:
+        if clocks:
+            self._settling.append((clocks, self.range.device.fence(after)))
+
+    def _look(self) -> bool:
+        """Settle what lies behind open fences; whether there was any."""
+        found = False
+        with Finishing() as rest:
+            for one in list(self._settling):
+                clocks, fence = one
+                if fence.done:
+                    for arena, clock in clocks.items():
+                        arena.settled = max(arena.settled, clock)
+                    self._settling.remove(one)
+                    rest.run(fence.close)
+                    found = True
+        return found
+
+    def forget(self) -> None:
+        """Drop everything: the range is closed, and all work is done."""
+        settling, self._settling = self._settling, []
+        self.small.clear()
+        self.large.clear()
+        with Finishing() as rest:
+            for _clocks, fence in settling:
+                rest.run(fence.close)
+
+    # -- chunks go ------------------------------------------------------------------------------------------------
+
+    def give_back(self, most: int | None = None) -> int:
+        """Take the memory of (up to ``most``) empty chunks away, when no work uses it; how many chunks."""
+        runs = list(self._empty_runs())
+        if most is not None:
+            runs = list(_first(runs, most))
+        self.decommit(runs)
+        return sum(map(len, runs))
+
+    def decommit(self, runs: list[EmptyRun]) -> None:
+        """Take the memory of empty chunks away: now if no work uses them, else when the device's work is done."""
+        chunks = _chunks_of(runs)
+        if not chunks:
+            return
+        with Finishing() as rest:
+            rest.run(self.range.decommit, chunks, after=[] if all(run.settled for run in runs) else None)
+            for run in runs:
+                run.leave()
+            self.leaving += runs_of(chunks)
+            self._collect_addresses()
+
+    def wait(self) -> bool:
+        """Wait for the work that uses memory on its way out, so that its addresses can be had; whether there was any.
+
+        Memory itself is waited for by the supply.
+        """
+        waited = bool(self.leaving)
+        if waited:
+            self.range.collect(wait=True)
+            self._collect_addresses()
+        return waited
+
+    def _collect_addresses(self) -> None:
+        """Have the addresses again whose memory has gone."""
+        retire = self.range.is_retiring
+        waiting = []
+        for first, stop in self.leaving:
+            if self.range.retiring and any(retire(chunk) for chunk in range(first, stop)):
+                waiting.append((first, stop))
+            else:
+                self.addresses.give(first, stop - first)
+        self.leaving = waiting
+
+    def _empty_runs(self) -> Iterator[EmptyRun]:
+        for arena in self.arenas:
+            yield from arena.empty_runs()
+
+
+def _chunks_of(runs: list[EmptyRun]) -> list[int]:
+    return sorted(chunk for run in runs for chunk in range(run.first, run.stop))
+
+
+def _first(runs: list[EmptyRun], most: int) -> Iterator[EmptyRun]:
+    """Runs of no more than ``most`` chunks together; the last is shortened."""
+    for run in runs:
+        if most <= 0:
+            return
+        first = max(run.first, run.stop - most)
+        yield EmptyRun(run.arena, run.span, first, run.stop, run.stamp)
+        most -= run.stop - first
