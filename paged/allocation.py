@@ -13,7 +13,6 @@ from vmm import OutOfMemoryError, StateError
 from .blocks.block_ids import Ids
 from .blocks.block_pool import Choice, block_ids
 from .shortage.cause import explained
-from .whole_number import whole_number
 
 if TYPE_CHECKING:
     from .pool import KVPool
@@ -32,9 +31,7 @@ def can_take(pool: KVPool, blocks: int) -> bool:
 
 
 def take(pool: KVPool, blocks: int) -> list[int]:
-    """What ``KVPool.allocate`` does."""
-    pool.check_usable()
-    blocks = whole_number("blocks", blocks)
+    """What ``KVPool.allocate`` does, of a pool that is awake."""
     if 0 <= blocks <= pool.block_pool.available:
         return pool.block_pool.allocate(blocks)
     with explained(pool, blocks):
@@ -42,9 +39,7 @@ def take(pool: KVPool, blocks: int) -> list[int]:
 
 
 def take_array(pool: KVPool, blocks: int) -> Ids:
-    """What ``KVPool.allocate_array`` does."""
-    pool.check_usable()
-    blocks = whole_number("blocks", blocks)
+    """What ``KVPool.allocate_array`` does, of a pool that is awake."""
     if 0 <= blocks <= pool.block_pool.available:
         return pool.block_pool.allocate_array(blocks)
     with explained(pool, blocks):

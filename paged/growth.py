@@ -80,6 +80,8 @@ def tokens_held_alone(sequence: Sequence) -> int:
 
 def token_count(tokens: Any) -> int:
     """A number of tokens as Python's int: NumPy's small ones overflow when they are multiplied by bytes."""
+    if type(tokens) is int and tokens >= 0:
+        return tokens
     try:
         count = operator.index(tokens)
     except TypeError:
@@ -101,7 +103,7 @@ def _tail(sequence: Sequence) -> int:
 
 
 def _make_room(sequence: Sequence, columns: int, tokens: int) -> None:
-    """Have so many columns in the table, if there are the blocks for them: it does not become narrow again."""
+    """Have so many columns in the table, if there are the blocks for them: every row gets as many."""
     pool, needed = sequence.pool, blocks_for(sequence, tokens)
     if not pool.can_allocate(needed):
         free(pool, take(pool, needed), None)  # says why not

@@ -154,13 +154,15 @@ class KVPool(PoolState):
         Raises OutOfMemoryError when there are not so many, or the device has no memory for their rows; nothing has
         changed then, and the error's ``report`` is the ``Shortage``.
         """
-        return take(self, blocks)
+        self.check_usable()
+        return take(self, whole_number("blocks", blocks))
 
     @handed_over(lambda self, blocks: self.free(blocks))
     @one_thread
     def allocate_array(self, blocks: int) -> Blocks:
         """As ``allocate``, for many blocks in less time: int64 [blocks]."""
-        return take_array(self, blocks)
+        self.check_usable()
+        return take_array(self, whole_number("blocks", blocks))
 
     @one_thread
     def claim(self, blocks: Ids[int]) -> None:

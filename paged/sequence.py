@@ -217,10 +217,10 @@ class Sequence:
     def _publish(self) -> None:
         """As ``publish``, for who has the turn already."""
         self._learn()
-        known, prefix = self._known, self.pool.prefix
+        known, prefix, table = self._known, self.pool.prefix, self._table
         if known is None or prefix is None:
             return
         length = self.length
-        if min(length, known.count) // self._table.block_size > known.stored and not self.lost:
+        if min(length, known.count) >= (known.stored + 1) * table.block_size and not self.lost:
             forget_lost(self.pool)
-            prefix.publish(known, self._table.blocks[self.row], length)
+            prefix.publish(known, table.blocks[self.row], length)

@@ -43,10 +43,6 @@ class BlockCounts:
         else:
             np.add.at(self.numbers, ids, 1)
 
-    def add_distinct(self, ids: Ids) -> None:
-        """As ``add``, for blocks that are known to be held and to stand once."""
-        self.numbers[ids] += 1
-
     def drop(self, ids: Ids) -> Ids:
         """One holder less each; return the blocks that came free.
 

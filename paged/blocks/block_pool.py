@@ -198,7 +198,10 @@ class BlockPool:
 
     def share(self, ids: Ids) -> None:
         """As ``fork``, unchecked: for the cache, whose blocks are all held and stand once."""
-        self.counts.add_distinct(ids)
+        if len(ids) == 1:
+            self._one[ids[0]] += 1
+        else:
+            self.counts.numbers[ids] += 1
         self.shared += len(ids)
 
     def free(self, blocks: Sequence[int] | Ids) -> list[int]:

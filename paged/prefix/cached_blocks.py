@@ -62,9 +62,9 @@ class CachedBlocks:
     def hit_array(self, ids: Tokens, salt: int) -> tuple[Ids, KnownTokens, int]:
         """As ``hit``, the blocks as int64 [blocks]."""
         blocks, keys = self.cache.match(ids, salt)
-        known = KnownTokens(ids, salt)
-        known.keys, known.stored = keys, len(blocks)
-        if not len(blocks):
+        count = len(blocks)
+        known = KnownTokens(ids, salt, keys, count)
+        if not count:
             return blocks, known, 0
         self.pool.share(blocks)
         return blocks, known, self.cache.use_distinct(blocks)
@@ -74,7 +74,8 @@ class CachedBlocks:
         full, cache = min(length, known.count) // self.cache.block_size, self.cache
         if full <= known.stored:
             return
-        self._lengthen_keys(known, full)
+        if len(known.keys) < full:
+            self._lengthen_keys(known, full)
         while known.stored < full and int(table[known.stored]) in cache:  # a fork has them in already
             known.stored += 1
         stored = known.stored
@@ -131,9 +132,7 @@ class CachedBlocks:
 
     def _lengthen_keys(self, known: KnownTokens, full: int) -> None:
         """Have the keys of the first ``full`` blocks."""
-        have = len(known.keys)
-        if have < full:
-            before = int(known.keys[-1]) if have else None
-            ids = known.ids[have * self.cache.block_size : full * self.cache.block_size]
-            more = self.cache.keys(ids, known.salt, before, have)
-            known.keys = np.concatenate((known.keys, more))
+        have, size = len(known.keys), self.cache.block_size
+        before = int(known.keys[-1]) if have else None
+        more = self.cache.keys(known.ids[have * size : full * size], known.salt, before, have)
+        known.keys = np.concatenate((known.keys, more))

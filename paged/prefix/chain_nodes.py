@@ -88,7 +88,10 @@ class ChainNodes:
         Returns the places of those that have no equal: behind the first of them nobody has been yet.
         """
         count, size = len(blocks), self.block_size
-        self._rows[blocks] = np.ascontiguousarray(tokens).view(self._rows.dtype)
+        if count == 1:  # as a decode step asks, in a third of the time
+            self._tokens[blocks[0]] = tokens
+        else:
+            self._rows[blocks] = np.ascontiguousarray(tokens).view(self._rows.dtype)
         for place in range(count):
             key, block = int(keys[place]), int(blocks[place])
             equal = self._find(key, before, tokens[place * size : (place + 1) * size].tobytes())
@@ -155,15 +158,15 @@ class ChainNodes:
 
         A block that is not there has no node before it, and so ends it.
         """
-        count, befores = len(blocks), self.nodes.take(blocks)
-        befores[1:] = befores[:-1]
-        befores[0] = before
-        linked = self.parents.take(blocks) == befores
+        if self._parent[blocks[0]] != before:
+            return blocks[:0]
+        count, linked = len(blocks), self.parents.take(blocks[1:]) == self.nodes.take(blocks[:-1])
         asked = tokens[: count * self.block_size]
-        if np.count_nonzero(linked) == count and self._rows.take(blocks).tobytes() == asked.tobytes():
+        if np.count_nonzero(linked) == count - 1 and self._rows.take(blocks).tobytes() == asked.tobytes():
             return blocks
-        linked &= (self._tokens[blocks] == asked.reshape(count, self.block_size)).all(axis=1)
-        return blocks[: int(np.argmin(linked))]
+        same = (self._tokens[blocks] == asked.reshape(count, self.block_size)).all(axis=1)
+        same[1:] &= linked
+        return blocks[: int(np.argmin(same))]
 
     def _follow_exactly(self, tokens: Tokens, keys: list[int], before: int) -> Ids:
         """As ``_follow``, one by one: some keys have several blocks."""
@@ -191,7 +194,7 @@ class ChainNodes:
         """Blocks that nobody has the like of follow each other: each gets a node of its own."""
         last = self._last_node
         self._last_node = stop = last + len(blocks)
-        if len(blocks) == 1:  # as a decode step asks, in a third of the time
+        if len(blocks) == 1:
             block = int(blocks[0])
             self.keys.add(int(keys[0]), block)
             self._node[block], self._parent[block] = stop, before

@@ -43,7 +43,7 @@ class KeyTable:
 
     def has(self, key: int) -> bool:
         """Whether some block has this key."""
-        return any(True for _block in self.all_of(key))
+        return next(self.all_of(key), _NONE) != _NONE
 
     def first_of(self, keys: Keys) -> Ids:
         """A block of each key, int64, up to the first key that has none."""

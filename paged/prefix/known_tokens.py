@@ -23,12 +23,10 @@ class KnownTokens:
 
     __slots__ = ("_ids", "count", "keys", "salt", "stored")
 
-    def __init__(self, ids: Tokens, salt: int) -> None:
+    def __init__(self, ids: Tokens, salt: int, keys: Keys = _NO_KEYS, stored: int = 0) -> None:
         self._ids = np.array(ids, np.int32)
-        self.count = len(self._ids)
-        self.keys = _NO_KEYS
-        self.stored = 0
-        self.salt = salt
+        self.count = len(ids)
+        self.keys, self.stored, self.salt = keys, stored, salt
 
     @property
     def ids(self) -> Tokens:
@@ -52,9 +50,7 @@ class KnownTokens:
 
     def copy(self) -> KnownTokens:
         """The same for a fork."""
-        made = KnownTokens(self.ids, self.salt)
-        made.keys, made.stored = self.keys, self.stored
-        return made
+        return KnownTokens(self.ids, self.salt, self.keys, self.stored)
 
 
 def as_ids(tokens: Any) -> Tokens | None:

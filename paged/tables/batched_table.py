@@ -68,6 +68,7 @@ class BatchedTable:
         self.lengths, self.dropped, self.turns, self.epochs = np.zeros((4, _ROWS), np.int64)
         self._look()
         self._closed = list(range(_ROWS))  # a heap: the lowest row is used first
+        self._narrows = False  # whether a row has ended that was as wide as all are
         self._watchers: list[Changes] = []
 
     @property
@@ -80,16 +81,19 @@ class BatchedTable:
 
     def open(self, epoch: int) -> int:
         """A row for a new sequence: the lowest that is not in use."""
+        if self._narrows:
+            self._narrow()
         if not self._closed:
             self._add_rows()
         row = heapq.heappop(self._closed)
         self._turn[row] += 1
-        self.epochs[row] = epoch
+        self._epoch[row] = epoch
         return row
 
     def close(self, row: int) -> None:
         """The sequence of a row has ended."""
         self.turns[row] += 1
+        self._narrows = self._narrows or 2 * self.used(row) > self.columns > _COLUMNS
         self.lengths[row] = self.dropped[row] = 0
         heapq.heappush(self._closed, row)
 
@@ -214,6 +218,14 @@ class BatchedTable:
         """See single numbers by views, which are read in a third of the time that NumPy takes."""
         self._length: memoryview[int] = self.lengths.data
         self._turn: memoryview[int] = self.turns.data
+        self._epoch: memoryview[int] = self.epochs.data
+
+    def _narrow(self) -> None:
+        """Give up columns that nobody comes near any more: one long sequence makes every row long."""
+        self._narrows = False
+        columns = max(_COLUMNS, 2 * -(-int(np.maximum.reduce(self.lengths)) // self.block_size))
+        if 2 * columns <= self.columns:
+            self.blocks = self.blocks[:, :columns].copy()
 
     def _add_rows(self) -> None:
         have = len(self.blocks)

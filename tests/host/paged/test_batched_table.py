@@ -72,3 +72,15 @@ def test_who_watches_hears_of_each_entry(table):
     table.unwatch(changes)
     table.put(row, 0, [8])
     assert [part.tolist() for part in changes.take()] == [[], []]
+
+
+def test_one_long_row_does_not_leave_all_rows_long(table):
+    short, long = row_of(table, [7, 42, 9], 12), row_of(table, list(range(100, 1100)), 4000)
+    assert table.columns >= 1000
+    table.close(short)
+    short = row_of(table, [7, 42, 9], 12)
+    assert table.columns >= 1000  # somebody needs them still
+    table.close(long)
+    other = row_of(table, list(range(200, 230)), 120)
+    assert table.columns < 64
+    assert (table.table(short), table.table(other)) == ([7, 42, 9], list(range(200, 230)))

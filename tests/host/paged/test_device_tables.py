@@ -6,6 +6,7 @@ import pytest
 import paged
 import vmm
 from kernels_cu import launch
+from paged.tables.staging_ring import StagingRing
 
 STREAMS = ("eager", "deferred")
 MIB = 1 << 20
@@ -220,3 +221,18 @@ def test_rules_without_bytes_have_no_tables(rules, make_layout):
     pool = paged.KVPool(rules, make_layout(64), budget=32 * MIB)
     with pool, pytest.raises(vmm.StateError, match="backing 'none' keeps no bytes"):
         paged.DeviceTables(paged.Batch(pool), 8, 16)
+
+
+def test_a_buffer_whose_event_is_refused_takes_another(failing):
+    device, api = failing
+    ring = StagingRing(device, 64, 1)
+    with ring.buffer(0):
+        pass
+    api.arm("cuEventRecord", 1, code=1)
+    with pytest.raises(vmm.DriverError), ring.buffer(0):
+        pass
+    with ring.buffer(0) as (number, first):
+        assert (number, first) == (0, 0)
+    assert api.live().events == 1
+    ring.close()
+    assert api.live().events == 0
