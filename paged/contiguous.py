@@ -38,6 +38,17 @@ class ContiguousKV:
     ``budget`` bounds the committed bytes. ``layout`` is the arithmetic of ``order`` ("layer" or "token"; see
     ``SpanLayout``): ``unit`` the bytes of a token in one plane, ``planes`` how many places a token has, ``step_bytes``
     the smallest growth. Raises ValueError for an unknown order, a count below 1, or a budget below that.
+
+        >>> import paged, vmm
+        >>> device = vmm.Device(driver=vmm.HostDriver(memory="1 GiB"))
+        >>> spec = paged.KVSpec(layers=2, kv_heads=2, head_dim=64, dtype="float16")
+        >>> with paged.ContiguousKV(device, spec, max_length=4096, max_sequences=8) as kv:
+        ...     span = kv.open()
+        ...     span.append(100)
+        ...     second = kv.address(span, token=1) - kv.address(span, token=0)  # side by side, no table
+        ...     print(kv.live == 100 * spec.token_bytes, second == kv.unit, kv.committed == kv.step_bytes)
+        True True True
+        >>> device.close()
     """
 
     @whole

@@ -27,6 +27,17 @@ class ChunkSupply(Supply):
     several threads.
 
     Raises AlignmentError for a chunk that is no multiple of the granularity, SizeError for a prefetch of less than one.
+
+        >>> import vmm
+        >>> device = vmm.Device(driver=vmm.HostDriver(memory="1 GiB"))
+        >>> with vmm.ChunkSupply(device, budget="8 MiB", cache="4 MiB") as supply:
+        ...     with vmm.GrowableRange(device, "1 GiB", supply=supply) as memory:
+        ...         memory.grow("6 MiB")
+        ...         print(supply.in_use, supply.cached, supply.can_take(2))
+        ...     print(supply.in_use, supply.cached)  # two chunks are kept for the next taker
+        6291456 0 False
+        0 4194304
+        >>> device.close()
     """
 
     def __init__(

@@ -34,7 +34,23 @@ class PageTableRun:
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """One range at one moment: ``reserved`` bytes from ``base``, and the runs that are mapped, in order."""
+    """One range at one moment: ``reserved`` bytes from ``base``, and the runs that are mapped, in order.
+
+    Made by ``snapshot``; it does not change when the range does.
+
+        >>> import vmm
+        >>> device = vmm.Device(driver=vmm.HostDriver(memory="1 GiB"))
+        >>> with vmm.ChunkedRange(device, "1 GiB") as memory:
+        ...     memory.commit([0, 5])
+        ...     table = vmm.snapshot(memory)
+        ...     [(run.address - table.base) // memory.chunk_size for run in table.runs]
+        [0, 5]
+        >>> table.translate(table.base + 5) == (table.runs[0].handle, 5)
+        True
+        >>> table.translate(table.base + (2 << 20)) is None  # only addresses
+        True
+        >>> device.close()
+    """
 
     name: str
     base: int
