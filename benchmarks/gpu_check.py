@@ -5,7 +5,8 @@
 Runs the examples and the tests that a device changes; measures the bandwidth of a copy within one of our own ranges;
 compares decode in some hundred shapes with the simple kernel and with float64, and times it in captured graphs over
 rotating inputs with a cold cache; the same for the other kernels; torch and FlashInfer on the same shapes where they
-are installed; and what each call of the driver costs, as a set of costs that `python -m paged replay` reads.
+are installed; the tests of each library that takes our memory or allocates from it; and what each call of the driver
+costs, as a set of costs that `python -m paged replay` reads.
 
 One JSON file, whole after every item (benchmarks/results/<device>.json), and a table. A failure ends its item and not
 the run. The exit status is 1 if anything failed or was wrong. ``--dry-run`` does it all in small sizes on the host

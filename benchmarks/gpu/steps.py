@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import ModuleType
 
-from . import about, copy_speed, costs, decode, kernels, programs, rivals
+from . import about, copy_speed, costs, decode, kernels, libraries, programs, rivals
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ STEPS: dict[str, Step] = {
     ),
     "costs": Step(costs, 2, 40, "driver calls, and the costs for a replay"),
     "rivals": Step(rivals, 10, 40, "torch and FlashInfer on the same shapes"),
+    "libraries": Step(libraries, 10, programs.TIMEOUT_S + 15, "CuPy, PyTorch and others on memory of ours"),
 }
 
 

@@ -56,6 +56,7 @@ def test_a_dry_run_checks_one_item_of_each_kind(tmp_path):
             "translation over 256 MiB, shuffled",
         ],
         "costs": ["driver calls"],
+        "libraries": ["cupy", "allocations by address"],
     }
     patterns = [f"--cases={item}" for items in wanted.values() for item in items]
     done, found, path = _dry_run(tmp_path, "--only", ",".join(wanted), *patterns)
