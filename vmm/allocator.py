@@ -21,31 +21,43 @@ class Allocator(Protocol):
     """See ``Heap``, which documents what each of them does."""
 
     @property
-    def range(self) -> GrowableRange: ...
+    def range(self) -> GrowableRange:
+        """Where its blocks lie."""
 
     @property
-    def committed(self) -> int: ...
+    def committed(self) -> int:
+        """Bytes of physical memory, that which retires included."""
 
     @property
-    def trimmable(self) -> int: ...
+    def trimmable(self) -> int:
+        """Bytes that ``trim`` would give back: whole chunks without a block."""
 
-    def allocate(self, size: Size, *, stream: Stream | None = None, alignment: Size = ALIGNMENT) -> Block: ...
+    def allocate(self, size: Size, *, stream: Stream | None = None, alignment: Size = ALIGNMENT) -> Block:
+        """A block of at least ``size`` bytes; raises as ``Heap.allocate``."""
 
-    def release(self, block: Block, *, after: After = None) -> None: ...
+    def release(self, block: Block, *, after: After = None) -> None:
+        """What ``block.free()`` does."""
 
-    def drop(self, block: Block) -> None: ...
+    def drop(self, block: Block) -> None:
+        """What ``block.drop()`` does."""
 
-    def holds(self, block: Block) -> bool: ...
+    def holds(self, block: Block) -> bool:
+        """Whether ``block`` is allocated here, and was not freed."""
 
-    def view(self, block: Block, dtype: Any, shape: Shape) -> Any: ...
+    def view(self, block: Block, dtype: Any, shape: Shape) -> Any:
+        """What ``block.array()`` does."""
 
-    def trim(self) -> int: ...
+    def trim(self) -> int:
+        """Give every chunk back that holds no block; how many bytes."""
 
-    def collect(self, *, wait: bool = False) -> int: ...
+    def collect(self, *, wait: bool = False) -> int:
+        """Take in what was freed after other work that is done, and unmap what retires; the bytes unmapped."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give back everything, allocated blocks too. Closing twice does nothing."""
 
-    def check(self) -> None: ...
+    def check(self) -> None:
+        """Raise AssertionError where the books contradict each other or the range. For tests."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -41,6 +41,17 @@ class Heap:
     Memory is ordered by streams: see ``Block.free``. Streams are told apart by their handles; wait for a stream's work
     before you destroy it, for a new one may get its handle.
     Raises as ``GrowableRange``. ``StatisticsHeap`` and ``LimitedHeap`` wrap a heap.
+
+        >>> import vmm
+        >>> device = vmm.Device(driver=vmm.HostDriver(memory="1 GiB"))
+        >>> with vmm.Heap(device, reserve="64 GiB") as heap:
+        ...     block = heap.allocate(123_456)
+        ...     print(block.size, heap.committed)  # rounded up to 512; one chunk
+        ...     block.free()
+        ...     print(heap.allocated, heap.committed, heap.trim(), heap.committed)
+        123904 2097152
+        0 2097152 2097152 0
+        >>> device.close()
     """
 
     @whole
