@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .errors import StateError
 from .fence import After
 from .sizes import format_size
+from .streams import Stream
+from .tensor_view import TensorView
 from .views import Shape
 
 if TYPE_CHECKING:
@@ -39,6 +42,16 @@ class Block:
     def array(self, dtype: Any, shape: Shape) -> Any:
         """An array on the block's memory; the block cannot be freed while it lives."""
         return self.heap.view(self, dtype, shape)
+
+    def tensor(self, dtype: Any, shape: Shape, *, stream: Stream | None = None) -> TensorView:
+        """As ``array``, for any library; see ``ChunkedRange.tensor``.
+
+        Raises StateError for a block that was freed.
+        """
+        if not self.heap.holds(self):
+            raise StateError(f"{self!r} is not allocated any more; was it freed before?")
+        end = self.offset + self.size
+        return self.heap.range.tensor(dtype, shape, self.offset, limit=end, stream=stream)
 
     def free(self, *, after: After = None) -> None:
         """Give the block back. Raises StateError the second time, and while an array views it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ..heap import Heap
+from ..allocator import Allocator
 from ..streams import Stream, stream_handle
 from . import malloc
 from .missing import library
@@ -18,7 +18,7 @@ __all__ = ["memory_resource"]
 _REMEDY = "'pagewalk[interop]'"
 
 
-def memory_resource(heap: Heap) -> Any:
+def memory_resource(heap: Allocator) -> Any:
     """A ``cuda.core.MemoryResource`` over ``heap``: ``allocate(size, stream=)`` gives a Buffer.
 
     ``stream`` is one of cuda.core or any object with ``__cuda_stream__``; a buffer is freed behind the work of the
@@ -43,7 +43,7 @@ def _resource_class() -> Any:
     class HeapMemoryResource(base):  # type: ignore[misc]  # cuda.core's class is there once cuda.core is
         """Buffers of a heap of Pagewalk; made by ``vmm.interop.cuda_core.memory_resource``."""
 
-        def __init__(self, heap: Heap) -> None:
+        def __init__(self, heap: Allocator) -> None:
             self.heap = heap
             self._malloc = malloc.of(heap)
 

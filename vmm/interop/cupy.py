@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ..allocator import Allocator as HeapLike
 from ..errors import OutOfMemoryError, StateError
-from ..heap import Heap
 from . import malloc
 from .missing import check_gpu, library
 
@@ -22,7 +22,7 @@ class Allocator:
     when it was made, as with CuPy's own pool; order work of other streams behind that before the array goes.
     """
 
-    def __init__(self, heaps: tuple[Heap, ...]) -> None:
+    def __init__(self, heaps: tuple[HeapLike, ...]) -> None:
         self._cupy = library("cupy", _REMEDY)
         for heap in heaps:
             check_gpu(heap.range.device, "CuPy")
@@ -50,7 +50,7 @@ class Allocator:
         return cuda.MemoryPointer(cuda.UnownedMemory(address, size, held, device), 0)
 
 
-def allocator(*heaps: Heap) -> Allocator:
+def allocator(*heaps: HeapLike) -> Allocator:
     """An allocator for ``cupy.cuda.set_allocator`` and ``using_allocator``: one heap for each device that is used.
 
     It needs no MemoryPool around it: the heap is one. Raises DriverMissingError without CuPy, StateError for a heap on

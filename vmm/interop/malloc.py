@@ -12,9 +12,10 @@ import threading
 import weakref
 from collections import deque
 
+from ..allocator import Allocator
 from ..block import Block
 from ..errors import ReleaseError, StateError, VmmError
-from ..heap import Heap
+from ..growable import GrowableRange
 from ..sizes import format_size
 from ..streams import Stream, stream_handle
 from ..uninterrupted import uninterrupted
@@ -25,6 +26,16 @@ _log = logging.getLogger("vmm")
 _PER_THREAD = 2  # CU_STREAM_PER_THREAD
 
 
+class _Turn:
+    """Who changes a heap for other libraries: one thread, and not from inside a change."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = threading.RLock(), False
+
+
+_turns: weakref.WeakKeyDictionary[GrowableRange, _Turn] = weakref.WeakKeyDictionary()  # a heap and what wraps it: one
+
+
 class Malloc:
     """What several libraries hold of one heap; ``of`` gives the one of a heap. The heap cannot be closed meanwhile.
 
@@ -32,12 +43,11 @@ class Malloc:
     cannot be given back at once is with the next call.
     """
 
-    def __init__(self, heap: Heap) -> None:
+    def __init__(self, heap: Allocator) -> None:
         self.heap, self.device = heap, heap.range.device
         self._blocks: dict[int, Block] = {}
         self._leaving: deque[tuple[Block, int | None, Stream | None]] = deque()  # the stream itself is kept alive
-        self._turn = threading.RLock()
-        self._inside = False
+        self._turn = _turns.setdefault(heap.range, _Turn())
         self._hold: object = None
 
     def __repr__(self) -> str:
@@ -60,15 +70,15 @@ class Malloc:
         if not size:
             return 0
         handle = _handle(stream)
-        with self._turn:
-            if self._inside:
+        with self._turn.lock:
+            if self._turn.inside:
                 raise StateError(f"{format_size(size)} were asked for in the middle of another allocation of the heap")
             self._free_leaving()
-            self._inside = True
+            self._turn.inside = True
             try:
                 block = self.heap.allocate(size, stream=handle)
             finally:
-                self._inside = False
+                self._turn.inside = False
             self._blocks[block.address] = block
             if self._hold is None:
                 self._hold = self.heap.range.keep_open("blocks that were given to another library")
@@ -93,16 +103,16 @@ class Malloc:
     @uninterrupted
     def _collect(self) -> None:
         """Free what leaves, unless somebody is in the middle of a change: whoever makes it comes here after."""
-        while self._leaving and self._turn.acquire(blocking=False):
+        while self._leaving and self._turn.lock.acquire(blocking=False):
             try:
-                if self._inside or not self._free_leaving():
+                if self._turn.inside or not self._free_leaving():
                     return
             finally:
-                self._turn.release()
+                self._turn.lock.release()
 
     def _free_leaving(self) -> bool:
         """Free what leaves; whether all could go. The turn is had."""
-        self._inside, refused = True, []
+        self._turn.inside, refused = True, []
         try:
             while self._leaving:
                 leaving = self._leaving.popleft()
@@ -118,7 +128,7 @@ class Malloc:
                     refused.append(leaving)
         finally:
             self._leaving.extend(refused)
-            self._inside = False
+            self._turn.inside = False
         if not self._blocks and not self._leaving:
             self._hold = None
         return not refused
@@ -130,11 +140,11 @@ def _handle(stream: Stream | None) -> int | None:
     return None if handle == _PER_THREAD else handle
 
 
-_of: weakref.WeakValueDictionary[Heap, Malloc] = weakref.WeakValueDictionary()
+_of: weakref.WeakValueDictionary[Allocator, Malloc] = weakref.WeakValueDictionary()
 _making = threading.Lock()
 
 
-def of(heap: Heap) -> Malloc:
+def of(heap: Allocator) -> Malloc:
     """The Malloc of a heap: one for all libraries, as long as any of them has it."""
     with _making:
         found = _of.get(heap)

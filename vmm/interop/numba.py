@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, SupportsIndex
 
-from ..heap import Heap
+from ..allocator import Allocator
 from ..memory_range import MemoryRange
 from ..streams import Stream
 from ..views import Shape
@@ -34,7 +34,7 @@ def array(
     return library("numba.cuda", _REMEDY).as_cuda_array(tensor)
 
 
-def memory_manager(heap: Heap) -> Any:
+def memory_manager(heap: Allocator) -> Any:
     """The class of an EMM plugin that allocates from ``heap``: for ``numba.cuda.set_memory_manager``, before any use.
 
     Numba names no stream, and may use an array on any: a free waits for the device, as cuMemFree does. Pinned and
@@ -106,6 +106,6 @@ class _Forget:
         self._allocations.pop(self._address, None)
 
 
-def _free_and_total(heap: Heap) -> tuple[int, int]:
+def _free_and_total(heap: Allocator) -> tuple[int, int]:
     info = heap.range.device.memory_info()
     return info.free, info.total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..heap import Heap
+from ..allocator import Allocator
 from . import malloc
 from .missing import check_gpu, library
 
@@ -13,7 +13,7 @@ __all__ = ["memory_resource"]
 _REMEDY = "rmm-cu13 (or rmm-cu12)"
 
 
-def memory_resource(heap: Heap) -> Any:
+def memory_resource(heap: Allocator) -> Any:
     """A ``rmm.mr.CallbackMemoryResource`` over ``heap``: for ``rmm.mr.set_current_device_resource``, or as upstream.
 
     Memory is ordered by the stream that RMM names. Each allocation is a call into Python, so a

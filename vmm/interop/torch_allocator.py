@@ -9,8 +9,8 @@ import re
 import warnings
 from typing import Any
 
+from ..allocator import Allocator
 from ..errors import StateError, VmmError
-from ..heap import Heap
 from . import malloc
 from .c_library import compiled
 from .missing import check_gpu, library
@@ -39,7 +39,7 @@ class HeapAllocator:
     Pools and tensors may outlive this object; the heap cannot be closed before they are gone.
     """
 
-    def __init__(self, heap: Heap) -> None:
+    def __init__(self, heap: Allocator) -> None:
         self.heap = heap
         self._held = malloc.of(heap)
         with compiled("torch_allocator.c") as path:
@@ -90,7 +90,7 @@ class HeapAllocator:
 _keep: list[HeapAllocator] = []
 
 
-def allocator(heap: Heap) -> HeapAllocator:
+def allocator(heap: Allocator) -> HeapAllocator:
     """PyTorch's way to allocate from ``heap``; needs a C compiler, once. ``mem_pool`` makes a pool of it.
 
     Raises DriverMissingError without PyTorch or a compiler, StateError for a heap on the host driver.
@@ -101,7 +101,7 @@ def allocator(heap: Heap) -> HeapAllocator:
     return found or HeapAllocator(heap)
 
 
-def mem_pool(heap: Heap) -> Any:
+def mem_pool(heap: Allocator) -> Any:
     """A ``torch.cuda.MemPool`` on ``heap``: ``with torch.cuda.use_mem_pool(pool): ...`` makes tensors in it.
 
     Its segments go back to the heap when the pool and its tensors are gone, or at ``torch.cuda.empty_cache()``.

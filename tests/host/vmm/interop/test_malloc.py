@@ -195,3 +195,27 @@ def test_a_forked_child_is_told_and_frees_nothing(held):
         assert "'spawn'" in said.read()
     os.waitpid(child, 0)
     held.free(address)
+
+
+def test_a_heap_and_what_wraps_it_take_turns(heap, held):
+    """A limit for one library, and the rest for another, in several threads."""
+    limited, errors = malloc.of(vmm.LimitedHeap(heap, "1 MiB")), []
+
+    def work(one):
+        try:
+            for _ in range(300):
+                one.free(one.allocate(5000, 0), 0)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in (held, limited, held, limited)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    with pytest.raises(vmm.OutOfMemoryError):
+        limited.allocate(2 * MIB)
+    for one in (held, limited):
+        one.free(one.allocate(1, 0), 0)  # takes in what was left
+    assert heap.allocated == 0

@@ -1,5 +1,7 @@
 """PyTorch on memory of a range: the true library, on the CPU; what needs a GPU is in tests/device."""
 
+import gc
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -59,14 +61,18 @@ def test_pytorch_sees_a_cpu_tensor_of_a_heaps_block(device):
     with vmm.Heap(device, "16 MiB") as heap:
         block = heap.allocate(4096)
         array = block.array("float32", 1024)
-        tensor = torch.from_dlpack(array)
+        tensor = torch.from_dlpack(block.tensor("float32", 1024))
         tensor.fill_(3)
         assert (array == 3).all()
+        with pytest.raises(vmm.RangeError, match="there are 4096"):
+            block.tensor("float32", 1025)
         del array
         with pytest.raises(vmm.StateError, match="cannot free"):
             block.free()
         del tensor
         block.free()
+        with pytest.raises(vmm.StateError, match="freed before"):
+            block.tensor("float32", 1024)
 
 
 # -- a tensor that grows in place ---------------------------------------------------------------------------------
@@ -117,6 +123,7 @@ def test_a_growth_that_is_refused_changes_nothing(device):
             growing.resize(-1)
         assert len(growing) == 1000
         del growing
+        gc.collect()  # an error's frames hold it
 
 
 def test_a_row_without_a_byte_is_refused(memory):
