@@ -114,8 +114,11 @@ def test_no_spills_and_the_parameters_that_launch_passes(samples, compiled, arch
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("head_dim", range(8, 257, 8))
 def test_the_same_for_every_head_dim(samples, compiled, head_dim):
-    for sample, dtype, layout, arch in itertools.product(samples.ON_A_POOL, DTYPES, ("hnd", "vllm"), GPUS):
-        sample(GpuTarget(arch), DeviceArray, samples.pool(dtype, layout, head_dim))
+    """On the two oldest architectures, whose layouts take turns from one head_dim to the next."""
+    turn = head_dim // 8
+    for arch, layout in ((GPUS[turn % 2], "hnd"), (GPUS[1 - turn % 2], "vllm")):
+        for sample, dtype in itertools.product(samples.ON_A_POOL, DTYPES):
+            sample(GpuTarget(arch), DeviceArray, samples.pool(dtype, layout, head_dim))
     for kernel in compiled.values():
         _sound(kernel)
 
