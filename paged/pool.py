@@ -16,7 +16,7 @@ from .blocks.block_ids import Ids as Blocks
 from .blocks.block_pool import block_ids
 from .compaction import Compacted, compact
 from .growth import share
-from .known_prefix import hold_prefix
+from .known_prefix import can_hold, hold_prefix
 from .layout import KVLayout
 from .pool_options import check_events, room_for
 from .pool_state import PoolState
@@ -115,6 +115,14 @@ class KVPool(PoolState):
         """Whether ``blocks`` more blocks can be had; "not now" is a normal answer, also while the range sleeps."""
         blocks = whole_number("blocks", blocks)
         return self._usable and can_take(self, blocks)
+
+    def can_begin(self, prompt: Ids[int] | Tokens, *, salt: int = 0, spare: int = 0) -> bool:
+        """Whether all of a prompt would have room now, the blocks of its known prefix shared, beside ``spare`` blocks.
+
+        ``prompt`` is token ids. If so, ``sequence(prompt)`` and an append of the rest succeed, and leave ``spare``
+        blocks to be had. Raises ValueError as ``sequence`` does.
+        """
+        return self._usable and can_hold(self, prompt, salt, whole_number("spare", spare))
 
     def spare(self, *, cached: bool) -> int:
         """Chunks of empty rows, with ``cached`` also of rows that only idle blocks hold: what others may ask for."""

@@ -59,7 +59,7 @@ class PagedPool(Policy):
         return self._blocks(tokens) <= self.pool.blocks_total
 
     def can_admit(self, tokens: int, spare: int = 0) -> bool:
-        """Whether so many blocks are to be had. Blocks that a prompt will share are not counted off: they may go."""
+        """Whether so many blocks are to be had."""
         if not self.tables and not self.share:
             return self.fits(tokens)
         return self.pool.can_allocate(self._with_spare(tokens, spare))
@@ -73,6 +73,12 @@ class PagedPool(Policy):
 
     def _with_spare(self, tokens: int, spare: int) -> int:
         return self._blocks(tokens) + -(-spare // self.pool.layout.block_bytes)
+
+    def prompt_in_use(self, request: int) -> int:
+        """Tokens of whole blocks."""
+        if self.prompts is None or self.pool.prefix is None:
+            return 0
+        return self.pool.prefix.cache.in_use(self.prompts(request), salt=0) * self.pool.layout.block_size
 
     def recall(self, request: int) -> int:
         """Share the blocks of the prompt's known prefix."""

@@ -71,6 +71,10 @@ class Policy(Protocol):
         """Why a new sequence of ``tokens`` tokens has no room now; None where ``can_admit`` says that it has."""
         ...
 
+    def prompt_in_use(self, request: int) -> int:  # noqa: ARG002
+        """How many tokens ``recall`` would find in memory that others hold, so that they take no room."""
+        return 0
+
     def recall(self, request: int) -> int:  # noqa: ARG002
         """Begin with the tokens of a prompt that are in memory already, before ``admit``, and return how many."""
         return 0

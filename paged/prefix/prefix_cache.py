@@ -93,18 +93,18 @@ class PrefixCache:
 
         At least one token is left over, for a prompt needs one to be computed. Nothing changes but the counters.
         """
-        asked, chains = len(tokens), self.chains
-        most, root = max(0, asked - 1) // self.block_size, chains.roots.get(salt)
-        found = chains.begin(tokens, root) if most and root is not None else _NO_BLOCKS
-        if len(found) >= most > 0:
-            keys, found = chains.keys_of(found), found[:most]
-        else:
-            keys, found = self._match_by_keys(tokens, salt, root, found, most)
+        asked = len(tokens)
+        found, keys = self._find(tokens, salt)
         self.counters.asked += asked
         self.counters.hit += len(found) * self.block_size
         if self.events and len(found):
             self.events(BlocksHit(keys[: len(found)].tolist(), asked))
         return found, keys
+
+    def in_use(self, tokens: Tokens, salt: int) -> int:
+        """How many blocks of the longest known prefix of ``tokens`` others hold too. Nothing changes."""
+        found, _keys = self._find(tokens, salt)
+        return len(found) - int(np.count_nonzero(self.idle_blocks.turns[found]))
 
     def store(self, tokens: Tokens, keys: Keys, salt: int, blocks: Ids, known: int) -> None:
         """Take in ``blocks``, whose bytes are those of ``tokens`` after the first ``known`` blocks and all before.
@@ -180,6 +180,16 @@ class PrefixCache:
         return held
 
     # -- steps --------------------------------------------------------------------------------------------------
+
+    def _find(self, tokens: Tokens, salt: int) -> tuple[Ids, Keys]:
+        """What ``match`` returns."""
+        chains = self.chains
+        most, root = max(0, len(tokens) - 1) // self.block_size, chains.roots.get(salt)
+        found = chains.begin(tokens, root) if most and root is not None else _NO_BLOCKS
+        if len(found) >= most > 0:
+            return found[:most], chains.keys_of(found)
+        keys, found = self._match_by_keys(tokens, salt, root, found, most)
+        return found, keys
 
     def _match_by_keys(self, tokens: Tokens, salt: int, root: int | None, found: Ids, most: int) -> tuple[Keys, Ids]:
         """The keys of all whole blocks of a prompt, and the blocks, up to ``most``, that go on from those ``found``."""

@@ -10,7 +10,7 @@ In each step, in this order:
 3. A waiting sequence is admitted if fewer than ``max_num_seqs`` run, no one was preempted in this step (unless nothing
    else runs), and all of its prompt has room (vLLM's ``scheduler_reserve_full_isl``) beside what the watermark keeps
    free (unless nothing else runs); its memory is taken part by part. Tokens of its prompt that are in memory already,
-   for other prompts began alike, are not computed again.
+   for other prompts began alike, are not computed again, and what others hold of them needs no room.
 
 A preempted sequence gives its memory back and waits. With host space its tokens are copied there, as far as there is
 room, and back when it is admitted again; else it computes prompt and generated tokens again. The step that completes a
@@ -85,6 +85,11 @@ class Scheduler:
     def spare(self) -> int:
         """Bytes that stay free when a sequence is admitted now."""
         return self._spare if self.running else 0
+
+    def needed(self, job: Job) -> int:
+        """Tokens for which a waiting sequence needs room; one that comes back from the host shares none."""
+        swapped = self.host_space is not None and job.number in self.host_space
+        return job.target - (0 if swapped else self.policy.prompt_in_use(job.number))
 
     def shortage(self) -> Shortage | None:
         """Why the first that waits is not admitted now; None where it would be, or nobody waits.
@@ -203,7 +208,7 @@ class Scheduler:
     def _start(self, budget: int) -> None:
         """Admit those that wait, in their order, while ``budget`` tokens and memory last."""
         while budget and self.waiting and len(self.running) < self.limits.max_num_seqs:
-            if not self.policy.can_admit(self.waiting.first().target, self.spare):
+            if not self.policy.can_admit(self.needed(self.waiting.first()), self.spare):
                 return
             budget -= self._admit(self.waiting.pop(), budget)
 

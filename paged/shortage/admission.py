@@ -17,8 +17,9 @@ def admission_shortage(scheduler: Scheduler) -> Shortage | None:
     if not scheduler.waiting:
         return None
     job, policy = scheduler.waiting.first(), scheduler.policy
-    memory = policy.shortage(job.target, scheduler.spare)
-    limits = sorted_limits([_sequences(scheduler), _tokens(scheduler), _memory(scheduler, memory, job.target)])
+    needed = scheduler.needed(job)
+    memory = policy.shortage(needed, scheduler.spare)
+    limits = sorted_limits([_sequences(scheduler), _tokens(scheduler), _memory(scheduler, memory, needed)])
     if limits[0].allows:
         return None
     by_memory = memory is not None and limits[0].name not in ("sequences", "step tokens")

@@ -5,11 +5,13 @@ import random
 import numpy as np
 import pytest
 
+import paged
 import vmm
 from paged.policies import POLICIES, Usage, check_policy
 from paged.policies.grow_copy import GrowCopy
 from paged.policies.make import make_policy
 from paged.policies.policy import Policy
+from paged.replay import replay
 from paged.replay.options import Options
 from paged.replay.setup import Setup, prepare
 from paged.serving.driver_calls import DriverCalls
@@ -307,6 +309,32 @@ def test_prefix_blocks_are_shared_counted_once_and_kept(bench) -> None:
     counts = one.policy.prompts
     assert counts is not None
     assert (counts.asked, counts.hit) == (6, 2)
+
+
+def test_what_others_hold_of_a_prompt_needs_no_room(bench) -> None:
+    """As above, in 80 blocks: the second prompt has 69, of which the first holds 64; 11 are left."""
+    load = Workload("two", np.zeros(2), np.full(2, 1100), np.full(2, 4), hash_ids=((1, 2, 3), (1, 2, 4)))
+    one = bench("paged-vmm", 160 * MIB, load, max_model_len=1104, reserve=0.0, prefix_cache=True)
+    assert one.policy.prompt_in_use(1) == 0
+    one.policy.recall(0)
+    one.policy.admit(0, 1100, 1100)
+    assert one.policy.prompt_in_use(1) == 1024
+    assert not one.policy.can_admit(1100) and one.policy.can_admit(1100 - 1024)
+    assert not one.policy.can_admit(1100 - 1024, 13 * MIB)
+    one.policy.finish(0)
+    assert one.policy.prompt_in_use(1) == 0  # only the cache holds it: it may go
+    assert one.policy.can_admit(1100)
+
+
+def test_prompts_that_share_run_together_where_each_alone_would_fill_the_memory() -> None:
+    load = Workload("two", np.zeros(2), np.full(2, 1100), np.full(2, 40), hash_ids=((1, 2, 3), (1, 2, 4)))
+    options = {"model": "llama-3-8b", "driver": "host", "policies": "paged-vmm", "max_model_len": 1200}
+    options |= {"gpu_memory_utilization": 1.0, "activation_memory": 0, "watermark": 0.0}
+    memory = paged.model("llama-3-8b").weight_bytes + 160 * MIB
+    together = replay(load, prefix_cache=True, gpu_memory=memory, **options).policies["paged-vmm"]
+    apart = replay(load, gpu_memory=memory, **options).policies["paged-vmm"]
+    assert (together.running.peak, apart.running.peak) == (2, 1)
+    assert together.completed == apart.completed == 2
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -382,7 +382,8 @@ def give_up_an_empty_row_and_idle_ones(world):
 QUESTIONS = {
     "KVPool.reserved", "KVPool.committed", "KVPool.live", "KVPool.blocks_total", "KVPool.blocks_free",
     "KVPool.cache_events_error",
-    "KVPool.empty_rows", "KVPool.sequences", "KVPool.count", "KVPool.can_allocate", "KVPool.check", "KVPool.spare",
+    "KVPool.empty_rows", "KVPool.sequences", "KVPool.count", "KVPool.can_allocate", "KVPool.can_begin",
+    "KVPool.check", "KVPool.spare",
     "KVPool.check_usable", "KVPool.check_not_closed", "KVPool.explain", "KVPool.shortage", "KVPool.shared_supply",
     "KVPool.address", "KVPool.kv", "KVPool.view",
     "Sequence.can_append", "Sequence.check_in", "DeviceTables.check_current",
