@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import SupportsIndex
 
 from kernels_cu import Blocks, PagedKV
@@ -189,29 +190,37 @@ class KVLayout:
         """What the kernels need to find K and V of one layer. Raises ValueError for a latent, which has no V."""
         if self.spec.components == 1:
             raise ValueError("attention over one latent component is not supported yet; K and V are needed")
-        spec = self.spec
-        head_stride, slot_stride = {
-            "hnd": (spec.head_dim * self.block_size, spec.head_dim),
-            "nhd": (spec.head_dim, spec.kv_heads * spec.head_dim),
-            "vllm": (spec.head_dim * self.block_size, self.vector),
-        }[self.layout]
-        return PagedKV(
-            key=self.address(base, blocks, block=0, layer=layer, component=K),
-            value=self.address(base, blocks, block=0, layer=layer, component=V),
-            dtype=spec.dtype,
-            layout=self.layout,
-            block_size=self.block_size,
-            kv_heads=spec.kv_heads,
-            head_dim=spec.head_dim,
-            block_stride=self.block_stride // spec.element_bytes,
-            head_stride=head_stride,
-            slot_stride=slot_stride,
-            blocks=blocks,
-        )
+        return _kv(self, base, blocks, check_place("layer", layer, self.spec.layers))
+
+
+@lru_cache(maxsize=1024)
+def _kv(layout: KVLayout, base: int, blocks: int, layer: int) -> PagedKV:
+    """What ``KVLayout.kv`` returns: every launch of a layer asks for the same again."""
+    spec = layout.spec
+    head_stride, slot_stride = {
+        "hnd": (spec.head_dim * layout.block_size, spec.head_dim),
+        "nhd": (spec.head_dim, spec.kv_heads * spec.head_dim),
+        "vllm": (spec.head_dim * layout.block_size, layout.vector),
+    }[layout.layout]
+    return PagedKV(
+        key=layout.address(base, blocks, block=0, layer=layer, component=K),
+        value=layout.address(base, blocks, block=0, layer=layer, component=V),
+        dtype=spec.dtype,
+        layout=layout.layout,
+        block_size=layout.block_size,
+        kv_heads=spec.kv_heads,
+        head_dim=spec.head_dim,
+        block_stride=layout.block_stride // spec.element_bytes,
+        head_stride=head_stride,
+        slot_stride=slot_stride,
+        blocks=blocks,
+    )
 
 
 def check_place(name: str, value: SupportsIndex, count: int) -> int:
     """``value`` as Python's int. Raises RangeError unless it is one of ``count`` places; ``name`` says of what."""
+    if type(value) is int and 0 <= value < count:  # most often; to ask for a protocol takes many times as long
+        return value
     if not isinstance(value, SupportsIndex) or not 0 <= operator.index(value) < count:
         raise RangeError(f"{name} {value} is not there; the pool has {name} 0 to {count - 1}")
     return operator.index(value)

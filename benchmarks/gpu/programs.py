@@ -32,8 +32,8 @@ PYTEST = [
 
 def commands(driver: str) -> dict[str, list[str]]:
     """The arguments of the interpreter, by the item's name. They run in a folder of their own."""
-    examples = sorted((ROOT / "examples").glob("[0-9]*.py"))
-    device_tests = ROOT / "tests" / "device"
+    folder, device_tests = ROOT / "examples", ROOT / "tests" / "device"
+    examples = [*sorted(folder.glob("[0-9]*.py")), folder / "tiny_llm.py"]
     return {
         "vmm demo": ["-m", "vmm", "demo", "--driver", driver],
         **{f"example {path.stem}": [str(path)] for path in examples},
