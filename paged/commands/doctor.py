@@ -27,7 +27,12 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("log", type=click.Path())
-@click.option("--lengths", metavar="FILE", help="Lengths of requests: a trace, or CSV or JSONL with prompt and output.")
+@click.option(
+    "--lengths",
+    metavar="FILE",
+    type=click.Path(),
+    help="Lengths of requests: a trace, or CSV or JSONL with prompt and output.",
+)
 @click.option(
     "--model", metavar="NAME|FILE", help="A preset or a config.json, where the log's model is not known here."
 )

@@ -25,6 +25,7 @@ from ..picture.draw import check_ending
 from ..picture.made_up import blocks_needed, make_up
 from ..picture.picture_json import picture_json
 from ..pool import KVPool
+from .offered import DTYPE, MODEL
 
 _MOST_SEQUENCES = 100_000
 _MEMORY = "64 TiB"
@@ -46,17 +47,31 @@ Examples:
 @click.option(
     "--longest", default=160, show_default=True, type=click.IntRange(1, 100_000), help="Tokens of the longest."
 )
-@click.option("--trace", metavar="FILE", help="Replay a request trace instead, as paged-vmm serves it.")
+@click.option(
+    "--trace", metavar="FILE", type=click.Path(), help="Replay a request trace instead, as paged-vmm serves it."
+)
 @click.option(
     "--at", "at_s", type=click.FloatRange(0), help="Seconds of the replay; without --trace one is made.  [60]"
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of all that is drawn.")
-@click.option("--model", default="llama-3-8b", show_default=True, help="A preset, or the path of a config.json.")
-@click.option("--kv-cache-dtype", default="auto", show_default=True, help="Type of K and V.")
+@click.option(
+    "--model",
+    default="llama-3-8b",
+    show_default=True,
+    shell_complete=MODEL,
+    help="A preset, or the path of a config.json.",
+)
+@click.option("--kv-cache-dtype", default="auto", show_default=True, shell_complete=DTYPE, help="Type of K and V.")
 @click.option("--block-size", default=16, show_default=True, help="Tokens a KV block.")
 @click.option("--order", default="layer", show_default=True, type=click.Choice(ORDERS), help="Planes of the pool.")
 @click.option("--chunk", metavar="SIZE", help="One physical allocation; by default the driver's granularity.")
-@click.option("-o", "--output", metavar="FILE", help="Write the picture, as .png or .svg, and do not print it.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the picture, as .png or .svg, and do not print it.",
+)
 @driver_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context

@@ -25,6 +25,7 @@ from ..planner.table import (
     memory_table,
     sequence_table,
 )
+from .offered import MODEL
 
 STDOUT = "-"
 _PIPE_WIDTH = 132
@@ -58,7 +59,7 @@ class _Plan(click.Command):
 
 
 @click.command(cls=_Plan, epilog=_EPILOG)
-@click.argument("line", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL | -- vllm serve ...]")
+@click.argument("line", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL | -- vllm serve ...]", shell_complete=MODEL)
 @_option("--gpu", f"A name or a size. [H100-80GB] Known: {', '.join(GPUS)}.", metavar="NAME|SIZE")
 @_option("--model", "A preset, a Hugging Face name, or the path of a config.json. [llama-3-8b]", metavar="NAME|FILE")
 @_option("--trace", "Lengths of requests; by default the published quantiles of azure_conv 2023.", metavar="FILE")
@@ -80,8 +81,18 @@ class _Plan(click.Command):
 @_option("--cpu-offload-gb", "GiB of weights that lie in host memory.")
 @_option("--chunk", "One physical allocation of a growing pool. [2 MiB]", metavar="SIZE")
 @_option("--order", "block: contiguous over all layers; layer: a plane a layer. [block]", metavar="NAME")
-@click.option("--json", "json_path", metavar="FILE", help="Write the plan as JSON; - is standard output.")
-@click.option("-o", "--output", "--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
+@click.option(
+    "--json", "json_path", metavar="FILE", type=click.Path(), help="Write the plan as JSON; - is standard output."
+)
+@click.option(
+    "-o",
+    "--output",
+    "--plot",
+    "plot_path",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write a picture: png, svg or pdf.",
+)
 def plan(line: tuple[str, ...], trace: str | None, json_path: str | None, plot_path: str | None, **given: Any) -> None:
     """Count a vLLM server's memory before it is started: what fits, and which limit binds.
 

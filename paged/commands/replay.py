@@ -31,6 +31,7 @@ from ..replay.verdict import conclusion, rejections
 from ..serving.driver_costs import SETS, driver_costs
 from ..serving.scheduler import SchedulerError
 from ..serving.workload import Workload
+from .offered import FILE, MODEL, OFFERED, POLICY
 
 STDOUT = "-"
 _PIPE_WIDTH = 120
@@ -49,29 +50,32 @@ Examples:
 
 def _option(flag: str, kind: Any, text: str, **settings: Any) -> Callable[[Any], Any]:
     """An option for the field of Options of the same name; the help shows that field's default."""
-    default = _DEFAULTS[flag.split("/")[0].strip("-").replace("-", "_")]
+    name = flag.split("/")[0].strip("-").replace("-", "_")
+    default = _DEFAULTS[name]
     if kind is bool:
         return click.option(flag, default=None, help=text, **settings)
     shown = "" if default is None else f" [{default:g}]" if isinstance(default, float) else f" [{default}]"
-    return click.option(flag, type=kind, help=text + shown, **settings)
+    return click.option(flag, type=kind, help=text + shown, shell_complete=OFFERED.get(name), **settings)
 
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
+_POLICY_HELP = f"Repeatable: {', '.join(POLICIES)}; or all."
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("trace", required=False, type=click.Path())
+@click.argument("trace", required=False, type=FILE)
 @click.option(
     "--model",
     multiple=True,
     metavar="NAME|FILE",
+    shell_complete=MODEL,
     help="A preset, a Hugging Face name, or the path of a config.json. Repeated: models that share the GPU, a step "
     "each in turn, and the KV budget; under paged-vmm memory flows to whoever needs it, else each has an equal part. "
     f"[{_DEFAULTS['model']}]",
 )
-@click.option("--trace", "traces", multiple=True, metavar="FILE", help="As TRACE; repeatable, one for each --model.")
+@click.option("--trace", "traces", multiple=True, type=FILE, metavar="FILE", help="As TRACE; one for each --model.")
 @_option("--kv-cache-dtype", str, "Type of K and V: auto, bfloat16, float16, float32, fp8 (e4m3) or int8.")
-@click.option("--policy", "policies", multiple=True, metavar="NAME", help=f"Repeatable: {', '.join(POLICIES)}; or all.")
+@click.option("--policy", "policies", multiple=True, shell_complete=POLICY, metavar="NAME", help=_POLICY_HELP)
 @_option("--gpu-memory", str, "Memory of the GPU; what is free on a real one, 80 GiB on the host.", metavar="SIZE")
 @_option("--gpu-memory-utilization", float, "Fraction of it to use.")
 @_option("--activation-memory", str, "Set aside for activations.", metavar="SIZE")
@@ -103,9 +107,13 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 @_option("--step-overhead", float, "Roofline: seconds a step.")
 @click.option("--processes", type=click.IntRange(1), help="So many policies run side by side; by default one a CPU.")
 @click.option("--calls", is_flag=True, help="Count the driver calls of each name too, as the JSON always does.")
-@click.option("--json", "json_path", metavar="FILE", help="Write the report as JSON; - is standard output.")
-@click.option("-o", "--output", "--plot", "plot_path", metavar="FILE", help="Write a picture: png, svg or pdf.")
-@click.option("--record", "record_path", metavar="FILE", help="Record one paged policy, for view and export.")
+@click.option("--json", "json_path", type=FILE, metavar="FILE", help="Write the report as JSON; - is standard output.")
+@click.option(
+    "-o", "--output", "--plot", "plot_path", type=FILE, metavar="FILE", help="Write a picture: png, svg or pdf."
+)
+@click.option(
+    "--record", "record_path", type=FILE, metavar="FILE", help="Record one paged policy, for view and export."
+)
 def replay(
     trace: str | None,
     traces: tuple[str, ...],

@@ -21,6 +21,7 @@ from ..pool import KVPool
 from ..walk import walk as walk_token
 from ..walk_step import decode_step
 from ..walk_text import describe_layout, walk_json, walk_lines
+from .offered import DTYPE, MODEL
 
 _EXAMPLE_TABLE = [7, 42, 9, 103]
 _MOST_BLOCKS = 1_000_000
@@ -61,8 +62,14 @@ def _address(_context: click.Context, _option: click.Parameter, text: str | None
 @click.option("--table", callback=_table, metavar="IDS", help="Block table of the sequence.  [7,42,9,103]")
 @click.option("--token", default=37, show_default=True, type=click.IntRange(0), help="Number of the token.")
 @click.option("--block-size", default=16, show_default=True, help="Tokens a KV block.")
-@click.option("--model", default="llama-3-8b", show_default=True, help="A preset, or the path of a config.json.")
-@click.option("--kv-cache-dtype", default="auto", show_default=True, help="Type of K and V.")
+@click.option(
+    "--model",
+    default="llama-3-8b",
+    show_default=True,
+    shell_complete=MODEL,
+    help="A preset, or the path of a config.json.",
+)
+@click.option("--kv-cache-dtype", default="auto", show_default=True, shell_complete=DTYPE, help="Type of K and V.")
 @click.option("--layer", default=0, show_default=True, help="Which layer's K and V.")
 @click.option("--head", default=0, show_default=True, help="Which KV head's.")
 @click.option("--order", default="block", show_default=True, type=click.Choice(ORDERS), help="Planes of the pool.")

@@ -39,8 +39,26 @@ def test_a_shell_completes_every_command():
     assert complete("pagewalk ") == commands.list_commands(None)
 
 
-def test_a_shell_completes_options():
+def test_a_shell_completes_options_and_what_may_follow_them():
     assert "--table" in complete("pagewalk walk --t")
+    assert complete("pagewalk replay --policy paged-") == ["paged-prealloc", "paged-vmm"]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("replay --order ", ["block", "layer"]),
+        ("replay --preemption s", ["swap"]),
+        ("replay --model llama-3-8", ["llama-3-8b", "llama-3-8"]),  # or a file that begins so
+        ("walk --layout n", ["nhd"]),
+        ("picture --kv-cache-dtype fl", ["float16", "float32"]),
+        ("plan mis", ["mistral-7b", "mis"]),
+        ("export run.pagewalk --to c", ["chrome", "csv"]),
+    ],
+)
+def test_a_shell_completes_values(typed, offered):
+    assert complete(f"pagewalk {typed}") == offered
 
 
 @pytest.mark.exhaustive
