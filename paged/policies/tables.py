@@ -41,14 +41,14 @@ class Tables(Protocol):
 
 
 class BareTables:
-    """Lists of block ids."""
+    """Lists of block ids, by request."""
 
     def __init__(self, pool: KVPool) -> None:
         self._pool, self._size = pool, pool.layout.block_size
-        self._tables: dict[int, list[int]] = {}
+        self.lists: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
-        return len(self._tables)
+        return len(self.lists)
 
     def recall(self, request: int) -> int:  # noqa: ARG002
         """Nothing is known."""
@@ -56,21 +56,21 @@ class BareTables:
 
     def blocks(self, request: int) -> int:
         """How many blocks a request holds."""
-        return len(self._tables[request])
+        return len(self.lists[request])
 
     def held(self) -> dict[int, int]:
         """Each request's, for nobody shares them."""
-        return {request: len(table) for request, table in self._tables.items()}
+        return {request: len(table) for request, table in self.lists.items()}
 
     def extend(self, request: int, tokens: int) -> int:
         """Take the blocks that are missing."""
-        table = self._tables.setdefault(request, [])
+        table = self.lists.setdefault(request, [])
         table += self._pool.allocate(-(-tokens // self._size) - len(table))
         return len(table)
 
     def free(self, request: int) -> None:
         """Give the request's blocks back."""
-        self._pool.free(self._tables.pop(request))
+        self._pool.free(self.lists.pop(request))
 
 
 class SequenceTables:

@@ -45,6 +45,14 @@ class PoolTaps:
         """Take the wrappers off. Closing twice does nothing."""
         self._taps.close()
 
+    def tap(self, owner: Any, name: str, wrapper: Callable[[Method], Method]) -> None:
+        """Wrap a method of something else too, until ``close``."""
+        self._taps.tap(owner, name, wrapper)
+
+    def leave_allocations(self) -> None:
+        """Wrap ``KVPool.allocate`` no more: whoever asks for blocks tells of them."""
+        self._taps.leave(self.pool, "allocate")
+
     def new_number(self) -> int:
         """A number for a sequence that nobody had."""
         return next(self._next)
@@ -95,7 +103,8 @@ class PoolTaps:
 
         return allocate
 
-    def _take_start(self) -> int:
+    def take_start(self) -> int:
+        """When the allocation began whose blocks go into a table now; asked once."""
         began, self._began = self._began, 0
         return began
 
@@ -123,7 +132,7 @@ class PoolTaps:
                 return
             tokens = int(self.pool.table.lengths[row])
             ids = listed(blocks)
-            self.note(Kind.PUT, self.numbers.get(row, -1), tokens, column, ids, self._take_start())
+            self.note(Kind.PUT, self.numbers.get(row, -1), tokens, column, ids, self.take_start())
 
         return put
 
@@ -134,7 +143,7 @@ class PoolTaps:
                 numbers = [self.numbers.get(row, -1) for row in rows.tolist()]
                 named = listed(blocks)
                 ids = list(chain.from_iterable(zip(numbers, columns.tolist(), named, strict=True)))
-                self.note(Kind.PUT_EACH, -1, 0, 0, ids, self._take_start())
+                self.note(Kind.PUT_EACH, -1, 0, 0, ids, self.take_start())
 
         return put_each
 

@@ -1,61 +1,73 @@
-"""RecordedTables: the block tables of a replay's policy, each under the number of its request.
+"""Taps on the block tables of a replay's policy: each is recorded under the number of its request.
 
 Bare lists of blocks, with which a replay runs fastest, are no sequences of the pool; so it is told here what they hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 from ..policies.tables import BareTables, Tables
 from .kinds import Kind
 from .pool_recorder import PoolRecorder
+from .taps import Method
 
 
-class RecordedTables(Tables):
-    """``inner`` with everything told to ``recorder``."""
+def record_tables(tables: Tables, recorder: PoolRecorder) -> None:
+    """Tell ``recorder`` what ``tables`` hold from now on, until it is closed."""
+    taps = recorder.taps
+    if isinstance(tables, BareTables):
+        taps.leave_allocations()  # they are told of here
+        bare = _BareTaps(tables, recorder)
+        taps.tap(tables, "extend", bare.extend)
+        taps.tap(tables, "free", bare.free)
+        return
 
-    def __init__(self, inner: Tables, recorder: PoolRecorder) -> None:
-        self.inner, self.recorder = inner, recorder
-        self._bare = isinstance(inner, BareTables)
-        self._numbers: dict[int, int] = {}
+    def labelled(inner: Method) -> Method:
+        def named(request: int, *rest: Any) -> Any:
+            taps.label = request
+            return inner(request, *rest)
 
-    def __len__(self) -> int:
-        return len(self.inner)
+        return named
 
-    def recall(self, request: int) -> int:
-        """As ``inner``."""
-        self.recorder.taps.label = request
-        return self.inner.recall(request)
+    for name in ("recall", "extend"):
+        taps.tap(tables, name, labelled)
 
-    def blocks(self, request: int) -> int:
-        """As ``inner``."""
-        return self.inner.blocks(request)
 
-    def held(self) -> Mapping[int, int]:
-        """As ``inner``."""
-        return self.inner.held()
+class _BareTaps:
+    """What bare lists are given and give back; ``known`` has the number of each request and the blocks told of it."""
 
-    def extend(self, request: int, tokens: int) -> int:
-        """As ``inner``; what a bare list was given is told here."""
-        self.recorder.taps.label = request
-        if not self._bare:
-            return self.inner.extend(request, tokens)
-        taps, note = self.recorder.taps, self.recorder.note
-        number = self._numbers.get(request)
-        had = 0 if number is None else self.inner.blocks(request)
-        began = taps.clock()
-        held = self.inner.extend(request, tokens)
-        if number is None:
-            number = self._numbers[request] = taps.new_number()
-            note(Kind.START, number, request)
-        note(Kind.PUT, number, tokens, had, taps.taken, began)
-        return held
+    def __init__(self, tables: BareTables, recorder: PoolRecorder) -> None:
+        self.tables, self.note, self.taps = tables, recorder.note, recorder.taps
+        self.known: dict[int, tuple[int, int]] = {}
 
-    def free(self, request: int) -> None:
-        """As ``inner``."""
-        number = self._numbers.pop(request, None)
-        began = self.recorder.taps.clock()
-        self.inner.free(request)
-        if number is not None:
-            self.recorder.note(Kind.END, number, -1, start=began)
+    def extend(self, inner: Method) -> Method:
+        """Blocks that are new in a list go into its table."""
+        clock, note, known, lists = self.taps.clock, self.note, self.known, self.tables.lists
+
+        def extend(request: int, tokens: int) -> int:
+            began = clock()
+            held: int = inner(request, tokens)
+            number, had = known.get(request) or (self._started(request), 0)
+            known[request] = number, held
+            note(Kind.PUT, number, tokens, had, lists[request][had:], began)
+            return held
+
+        return extend
+
+    def free(self, inner: Method) -> Method:
+        """Its table ends."""
+        clock, note, known = self.taps.clock, self.note, self.known
+
+        def free(request: int) -> None:
+            began = clock()
+            inner(request)
+            if request in known:
+                note(Kind.END, known.pop(request)[0], -1, start=began)
+
+        return free
+
+    def _started(self, request: int) -> int:
+        number = self.taps.new_number()
+        self.note(Kind.START, number, request)
+        return number

@@ -16,7 +16,7 @@ from ..serving.driver_calls import DriverCalls
 from ..serving.driver_costs import DriverCosts
 from ..serving.simulation import Simulation
 from .pool_recorder import CAPACITY, PoolRecorder
-from .recorded_tables import RecordedTables
+from .recorded_tables import record_tables
 from .recording import Recording
 
 PAGED = ("paged-vmm", "paged-prealloc")
@@ -80,7 +80,7 @@ class _Watcher:
             about=self._about(),
         )
         with recorder:
-            policy.tables = RecordedTables(policy.tables, recorder)
+            record_tables(policy.tables, recorder)
             yield
             self.recording = _costed(recorder.recording(), self.run.costs)
 

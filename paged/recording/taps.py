@@ -22,6 +22,11 @@ class Taps:
         setattr(owner, name, wrapper(getattr(owner, name)))
         self._tapped.append((owner, name))
 
+    def leave(self, owner: Any, name: str) -> None:
+        """Take one wrapper off."""
+        self._tapped.remove((owner, name))
+        delattr(owner, name)
+
     def close(self) -> None:
         """Take every wrapper off. Closing twice does nothing."""
         while self._tapped:

@@ -78,7 +78,7 @@ class Scheduler:
     @property
     def held_tokens(self) -> int:
         """Tokens in memory now; ``live_tokens`` still has those of sequences that ended with the step."""
-        ready = sum(job.computed for job in self._ready)
+        ready = sum(job.computed for job in self._ready) if self._ready else 0  # most often nobody is
         return self._decode_tokens + ready + (self._partial.computed if self._partial else 0)
 
     @property
