@@ -15,6 +15,7 @@ from ..doctor.report import Report
 from ..doctor.text import sections
 from ..doctor.treatment_table import remedy_rows, replay_notes, replay_table
 from ..serving.roofline import H100_BANDWIDTH, H100_FLOPS
+from .offered import FILE
 
 _PIPE_WIDTH = 120
 _EPILOG = """\b
@@ -30,7 +31,7 @@ Examples:
 @click.option(
     "--lengths",
     metavar="FILE",
-    type=click.Path(),
+    type=FILE,
     help="Lengths of requests: a trace, or CSV or JSONL with prompt and output.",
 )
 @click.option(

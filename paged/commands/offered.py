@@ -31,7 +31,7 @@ def offer(*words: str, files: bool = False) -> Offer:
     return offered
 
 
-FILE = click.Path()
+FILE = click.Path(readable=False)
 """Files; whether one is there, and may be, is looked at by who opens it."""
 MODEL = offer(*PRESETS, files=True)
 """A preset, or the path of a config.json."""

@@ -25,7 +25,7 @@ from ..picture.draw import check_ending
 from ..picture.made_up import blocks_needed, make_up
 from ..picture.picture_json import picture_json
 from ..pool import KVPool
-from .offered import DTYPE, MODEL
+from .offered import DTYPE, FILE, MODEL
 
 _MOST_SEQUENCES = 100_000
 _MEMORY = "64 TiB"
@@ -47,9 +47,7 @@ Examples:
 @click.option(
     "--longest", default=160, show_default=True, type=click.IntRange(1, 100_000), help="Tokens of the longest."
 )
-@click.option(
-    "--trace", metavar="FILE", type=click.Path(), help="Replay a request trace instead, as paged-vmm serves it."
-)
+@click.option("--trace", metavar="FILE", type=FILE, help="Replay a request trace instead, as paged-vmm serves it.")
 @click.option(
     "--at", "at_s", type=click.FloatRange(0), help="Seconds of the replay; without --trace one is made.  [60]"
 )
@@ -69,7 +67,7 @@ Examples:
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(),
+    type=FILE,
     help="Write the picture, as .png or .svg, and do not print it.",
 )
 @driver_options

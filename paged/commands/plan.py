@@ -25,7 +25,7 @@ from ..planner.table import (
     memory_table,
     sequence_table,
 )
-from .offered import MODEL
+from .offered import FILE, MODEL
 
 STDOUT = "-"
 _PIPE_WIDTH = 132
@@ -81,16 +81,14 @@ class _Plan(click.Command):
 @_option("--cpu-offload-gb", "GiB of weights that lie in host memory.")
 @_option("--chunk", "One physical allocation of a growing pool. [2 MiB]", metavar="SIZE")
 @_option("--order", "block: contiguous over all layers; layer: a plane a layer. [block]", metavar="NAME")
-@click.option(
-    "--json", "json_path", metavar="FILE", type=click.Path(), help="Write the plan as JSON; - is standard output."
-)
+@click.option("--json", "json_path", metavar="FILE", type=FILE, help="Write the plan as JSON; - is standard output.")
 @click.option(
     "-o",
     "--output",
     "--plot",
     "plot_path",
     metavar="FILE",
-    type=click.Path(),
+    type=FILE,
     help="Write a picture: png, svg or pdf.",
 )
 def plan(line: tuple[str, ...], trace: str | None, json_path: str | None, plot_path: str | None, **given: Any) -> None:

@@ -63,7 +63,7 @@ _POLICY_HELP = f"Repeatable: {', '.join(POLICIES)}; or all."
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("trace", required=False, type=FILE)
+@click.argument("trace", required=False, type=click.Path())
 @click.option(
     "--model",
     multiple=True,
