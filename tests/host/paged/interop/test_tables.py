@@ -74,6 +74,21 @@ def test_vllms_table_and_slots_lead_to_every_token(pool):
     del cache
 
 
+def test_a_row_that_was_anothers_has_no_blocks_of_it(pool):
+    before = pool.sequence()
+    before.append(100)
+    row = before.row
+    before.free()
+    sequences = [pool.sequence(), pool.sequence()]
+    assert row in [sequence.row for sequence in sequences]
+    for sequence, length in zip(sequences, (3, 100), strict=True):
+        sequence.append(length)
+    found = vllm.block_table(pool, sequences).block_table
+    for sequence, ids in zip(sequences, found.tolist(), strict=True):
+        assert ids == sequence.table + [0] * (7 - len(sequence.table))
+    assert flashinfer.page_table(pool, sequences).indices.tolist() == sequences[0].table + sequences[1].table
+
+
 def test_a_sequence_that_dropped_its_front_begins_behind_it(pool):
     (sequence,) = filled(pool, lengths=(70,))
     sequence.drop_before(40)  # two whole blocks

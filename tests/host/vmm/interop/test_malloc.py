@@ -185,6 +185,7 @@ def test_a_forked_child_is_told_and_frees_nothing(held):
     if not child:
         try:
             held.free(address)
+            os.write(write, f"{len(held)} held; ".encode())
             held.allocate(1000)
         except vmm.StateError as error:
             os.write(write, str(error).encode())
@@ -192,9 +193,28 @@ def test_a_forked_child_is_told_and_frees_nothing(held):
             os._exit(0)
     os.close(write)
     with os.fdopen(read) as said:
-        assert "'spawn'" in said.read()
+        text = said.read()
+    assert text.startswith("1 held; ")
+    assert "'spawn'" in text
     os.waitpid(child, 0)
     held.free(address)
+
+
+def test_what_wraps_a_heap_waits_for_its_turn_too(heap, held, monkeypatch):
+    limited = malloc.of(vmm.LimitedHeap(heap, "1 MiB"))
+    old, inside = limited.allocate(1000), heap.allocate
+
+    def allocate(size, **names):
+        limited.free(old)  # a finalizer, in the middle of an allocation for somebody else
+        assert heap.allocated == 1024
+        return inside(size, **names)
+
+    monkeypatch.setattr(heap, "allocate", allocate)
+    new = held.allocate(2000)
+    monkeypatch.undo()
+    limited.free(limited.allocate(1))
+    assert heap.allocated == 2048
+    held.free(new)
 
 
 def test_a_heap_and_what_wraps_it_take_turns(heap, held):

@@ -67,7 +67,9 @@ def managed():
         manager.initialize()
         first, second = manager.memalloc(1000), manager.memalloc(3 * MIB)
         seen = [int(first.handle) - heap.range.base, first.size, heap.allocated, manager.interface_version]
+        waited = device.waited
         del first
+        assert device.waited > waited  # nobody knows where Numba used it
         seen.append(heap.allocated)
         seen.append(tuple(manager.get_memory_info()))
         manager.reset()  # its context ends: what is allocated goes, and the pointer's own end finds nothing
@@ -80,12 +82,12 @@ def managed():
 
 @needs_numba
 def test_the_memory_manager_allocates_blocks_and_waits_before_it_frees(stub):
-    seen, calls = stub(managed, leaves=True)
+    seen, _calls = stub(managed, leaves=True)
+    assert "Traceback" not in stub.stderr  # of a finalizer
     both = 1024 + 3 * MIB
     assert seen[:5] == [0, 1000, both, 1, 3 * MIB]
     assert seen[5][1] == 8 << 30
     assert seen[6] == 0
-    assert calls.names("cuCtxSynchronize").count("cuCtxSynchronize") >= 2
 
 
 def allocated_by_numba():
