@@ -73,18 +73,21 @@ def waits(calls):
     return [(number(stream), number(recorded[event])) for stream, event, _flags in asked]
 
 
+LATER = pytest.mark.exhaustive
+
+
 @pytest.mark.parametrize(
     ("producer", "consumer", "expected"),
     [
         (STREAM, OTHER, [(OTHER, STREAM)]),
         (STREAM, None, [(1, STREAM)]),  # None is the legacy default stream
-        (STREAM, 2, [(2, STREAM)]),
-        (0, OTHER, [(OTHER, 0)]),
-        (STREAM, STREAM, []),
-        (0, 1, []),  # both are the legacy default stream
-        (0, None, []),
+        pytest.param(STREAM, 2, [(2, STREAM)], marks=LATER),
+        pytest.param(0, OTHER, [(OTHER, 0)], marks=LATER),
+        pytest.param(STREAM, STREAM, [], marks=LATER),
+        pytest.param(0, 1, [], marks=LATER),  # both are the legacy default stream
+        pytest.param(0, None, [], marks=LATER),
         (STREAM, -1, []),  # the consumer asks for no order
-        (None, OTHER, []),  # no work is known
+        pytest.param(None, OTHER, [], marks=LATER),  # no work is known
     ],
 )
 def test_the_consumers_stream_waits_for_the_producers(stub, producer, consumer, expected):

@@ -97,6 +97,7 @@ def on_two_devices():
         return seen, str(caught.value)
 
 
+@pytest.mark.exhaustive
 def test_each_device_has_its_heap(stub):
     (seen, text), _calls = stub(on_two_devices, STUB_DEVICES=2)
     assert seen == (0, 512, 1)
@@ -114,6 +115,7 @@ def out_of_memory():
         return isinstance(caught.value, vmm.OutOfMemoryError), str(caught.value), heap.allocated
 
 
+@pytest.mark.exhaustive
 def test_out_of_memory_is_the_error_of_both(stub):
     (both, text, left), _calls = stub(out_of_memory)
     assert both

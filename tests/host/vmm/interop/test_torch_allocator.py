@@ -131,6 +131,7 @@ def in_threads():
         return heap.allocated
 
 
+@pytest.mark.exhaustive
 def test_threads_allocate_and_free(stub):
     left, _calls = stub(in_threads)
     assert left == 0
@@ -192,6 +193,7 @@ def warned_with_the_option():
     return warned(PYTORCH_CUDA_ALLOC_CONF="backend:native, release_lock_on_cudamalloc:True")
 
 
+@pytest.mark.exhaustive
 def test_a_pool_warns_of_two_locks_unless_pytorch_gives_up_its_own(stub):
     (pool, pools, told), _calls = stub(warned)
     assert (pool, pools) == ("a pool", ["its allocator"])
@@ -210,6 +212,7 @@ def without_a_compiler():
         return str(caught.value)
 
 
+@pytest.mark.exhaustive
 def test_a_compiler_that_is_not_there_is_one_line(stub):
     text, _calls = stub(without_a_compiler)
     assert "/nowhere/cc cannot be run" in text
