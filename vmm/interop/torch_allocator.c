@@ -29,7 +29,7 @@ void pagewalk_connect(allocate_function allocate, int (*read_notes)(void *)) {
     owner = getpid();
 }
 
-void pagewalk_disconnect(void) { owner = 0; }
+void pagewalk_disconnect(void) { owner = 0; } /* for good: there is no more Python */
 
 void *pagewalk_allocate(size_t size, int device, void *stream) {
     if (owner != getpid()) return NULL; /* to PyTorch: out of memory */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -46,6 +47,7 @@ class HeapAllocator:
             self._library = _load(str(path))
             self._allocate, self._read = _ALLOCATE(self._asked), _READ(self._told)
             self._library.pagewalk_connect(self._allocate, self._read)
+            atexit.register(self._library.pagewalk_disconnect)  # what PyTorch frees later would meet no interpreter
             torch = library("torch", _REMEDY)
             names = "pagewalk_allocate", "pagewalk_free"
             self.pluggable = torch.cuda.memory.CUDAPluggableAllocator(str(path), *names)
@@ -119,6 +121,7 @@ def mem_pool(heap: Allocator) -> Any:
 def _load(path: str) -> ctypes.CDLL:
     found = ctypes.CDLL(path)
     found.pagewalk_connect.argtypes, found.pagewalk_connect.restype = (_ALLOCATE, _READ), None
+    found.pagewalk_disconnect.argtypes, found.pagewalk_disconnect.restype = (), None
     found.pagewalk_take_notes.argtypes, found.pagewalk_take_notes.restype = (), ctypes.c_void_p
     found.pagewalk_drop_note.argtypes, found.pagewalk_drop_note.restype = (ctypes.c_void_p,), None
     return found

@@ -4,6 +4,7 @@ PyTorch itself is called where it is installed, as far as it goes without a GPU;
 documentation says of CUDAPluggableAllocator: load the file and take the two functions by name.
 """
 
+import atexit
 import ctypes
 import importlib.util
 import os
@@ -157,6 +158,27 @@ def in_a_child():
 def test_a_forked_child_gets_and_frees_nothing(stub):
     (status, left), _calls = stub(in_a_child)
     assert (status, left) == (0, 0)
+
+
+def at_the_end_of_the_interpreter():
+    put_stand_in()
+    at_exit = []
+    atexit.register = lambda function: at_exit.append(function)
+    with vmm.Device(0, driver="cuda") as device, vmm.Heap(device, "64 MiB") as heap:
+        made = vmm.interop.torch.allocator(heap)
+        allocate, free = made.pluggable.functions
+        address = allocate(MIB, 0, STREAM)
+        for function in at_exit:
+            function()
+        seen = allocate(MIB, 0, STREAM)
+        free(address, MIB, 0, STREAM)
+        seen = seen, made._library.pagewalk_take_notes()
+        made._held.free(address, STREAM)
+        return seen
+
+
+def test_nothing_reaches_an_interpreter_that_ends(stub):
+    assert stub(at_the_end_of_the_interpreter)[0] == (None, None)
 
 
 def by_pytorch():
