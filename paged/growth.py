@@ -35,12 +35,15 @@ def append(sequence: Sequence, count: int, ids: Tokens | None, stream: Stream) -
     if start % size and tail_is_shared(sequence, count):
         _append_to_a_copy(sequence, columns - used, stream)
     elif columns > used:
-        table.put(row, used, take_array(pool, columns - used))
+        new = take_array(pool, columns - used)
+        table.put(row, used, new)
     if ids is not None and sequence._known:
         sequence._known.put(start, ids, size)
     table.lengthen(row, count)
     pool.tokens += count
-    return slots_of(table.blocks[row], start, stop, size)
+    if start % size or not count:
+        return slots_of(table.blocks[row], start, stop, size)
+    return slots_of(new, 0, count, size)
 
 
 def share(pool: KVPool, blocks: list[int]) -> None:

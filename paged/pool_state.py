@@ -125,7 +125,7 @@ class PoolState:
 
     def check_usable(self) -> None:
         """Raise ClosedError after ``close``, and StateError, naming the tag, while the pool's range sleeps."""
-        if not self._usable:
+        if self.range.closed or self.range.asleep:
             self.check_not_closed()
             self.range.check_awake()
 

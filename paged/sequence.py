@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vmm import After, ClosedError, RangeError, StateError, Stream, handles_of
 from vmm.finishing import Finishing
-from vmm.one_thread import Turn, one_thread
+from vmm.one_thread import one_thread
 
 from . import growth, release
 from .known_prefix import forget_lost
@@ -27,11 +27,12 @@ class Sequence:
     Made by ``KVPool.sequence`` and ``Sequence.fork``. Only the last block may be partly filled.
     """
 
-    __slots__ = ("_known", "_table", "_turn", "pool", "row")
+    __slots__ = ("_known", "_table", "_turn", "busy", "pool", "row")
 
     def __init__(self, pool: KVPool, blocks: Numbers | None = None, known: KnownTokens | None = None) -> None:
         """With whole ``blocks`` that are held for it already."""
         self.pool, self._table, self._known = pool, pool.table, known
+        self.busy = pool.busy  # a thread that changes the one has the other
         self.row = row = self._table.open(pool.range.losses)
         self._turn = self._table.turn(row)
         if blocks is not None and len(blocks):
@@ -45,11 +46,6 @@ class Sequence:
     # -- questions ----------------------------------------------------------------------------------------------
 
     @property
-    def busy(self) -> Turn:
-        """The turn of its pool: a thread that changes the one has the other."""
-        return self.pool.busy
-
-    @property
     def is_open(self) -> bool:
         """Whether it was neither freed nor ended with its pool."""
         return self._table.turn(self.row) == self._turn
@@ -57,7 +53,8 @@ class Sequence:
     @property
     def length(self) -> int:
         """Tokens, those that were dropped included; 0 once it was freed."""
-        return self._table.length(self.row) if self.is_open else 0
+        table, row = self._table, self.row
+        return table.length(row) if table.turn(row) == self._turn else 0
 
     @property
     def table(self) -> list[int]:
@@ -119,7 +116,8 @@ class Sequence:
     @one_thread
     def publish(self) -> None:
         """Let later prompts find the whole blocks of this sequence whose token ids are known."""
-        self._publish()
+        if self.is_open:
+            self._publish()
 
     @one_thread
     def drop_before(self, token: int, *, after: After = None) -> int:
@@ -220,7 +218,7 @@ class Sequence:
         known, prefix, table = self._known, self.pool.prefix, self._table
         if known is None or prefix is None:
             return
-        length = self.length
-        if min(length, known.count) >= (known.stored + 1) * table.block_size and not self.lost:
+        length, least = table.length(self.row), (known.stored + 1) * table.block_size
+        if length >= least and known.count >= least and not self.lost:
             forget_lost(self.pool)
             prefix.publish(known, table.blocks[self.row], length)

@@ -73,7 +73,7 @@ class BlockPool:
     @property
     def available(self) -> int:
         """Free blocks that need no new row; none while more rows are committed than a lowered limit allows."""
-        return 0 if self.over else self._rooms.available
+        return self._rooms.available if not self._lowered or not self.over else 0
 
     @property
     def over(self) -> int:
@@ -319,6 +319,11 @@ class BlockPool:
 
     def _pop_array(self, blocks: int) -> Ids:
         """As ``_pop``, as an array."""
+        if blocks == 1:  # the last block of a prompt that is known
+            block = self._rooms.take_one()
+            self._one[block] = 1
+            self.used += 1
+            return np.array((block,), np.int64)
         taken = _array(self._rooms.take(blocks))
         self.counts.numbers[taken] = 1
         self.used += blocks

@@ -69,13 +69,12 @@ class EvenRooms:
                 top -= 1
                 continue
             row = bucket.popitem()[0]
-            number = sizes[row] - top
-            if number == per_row and left >= number:
+            if left >= per_row and sizes[row] - top == per_row:
                 whole.append(row)
-                fills[row] = number
-                left -= number
+                fills[row] = per_row
+                left -= per_row
                 continue
-            number = min(left, number)
+            number = min(left, sizes[row] - top)
             room = self.rooms[row] if top else self._list(row)
             (after if whole else before).extend(room[: -number - 1 : -1])
             del room[-number:]

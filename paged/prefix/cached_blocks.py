@@ -19,6 +19,7 @@ from .chain_hash import Tokens
 from .eviction import Eviction, Order
 from .known_tokens import KnownTokens
 from .prefix_cache import PrefixCache
+from .table_hints import wants_table
 
 
 class CachedBlocks:
@@ -84,9 +85,8 @@ class CachedBlocks:
         blocks = np.array(table[max(stored - 1, 0) : full], np.int64)
         cache.store(known.ids, known.keys, known.salt, blocks, stored)
         self.pool.share(blocks[1:] if stored else blocks)
-        if cache.chains.wants_table(stored, full):
-            whole = np.array(table[:full], np.int64) if stored else blocks
-            cache.chains.note_table(whole, known.salt)
+        if wants_table(stored, full):
+            cache.chains.note_table(np.array(table[:full], np.int64) if stored else blocks, known.salt)
         known.stored = full
 
     def check_held(self, blocks: Sequence[int] | Ids) -> None:

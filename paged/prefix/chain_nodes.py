@@ -94,7 +94,8 @@ class ChainNodes:
             self._rows[blocks] = np.ascontiguousarray(tokens).view(self._rows.dtype)
         for place in range(count):
             key, block = int(keys[place]), int(blocks[place])
-            equal = self._find(key, before, tokens[place * size : (place + 1) * size].tobytes())
+            known = self.keys.has(key)
+            equal = self._find(key, before, tokens[place * size : (place + 1) * size].tobytes()) if known else _NONE
             if equal == _NONE:
                 self._append_chain(keys[place:], blocks[place:], before)
                 return range(place, count)
@@ -102,10 +103,6 @@ class ChainNodes:
             self._parent[block], self._node[block] = before, self._node[equal]
             before = self._node[block]
         return range(0)
-
-    def wants_table(self, known: int, full: int) -> bool:
-        """Whether ``note_table`` would note a table of ``full`` blocks."""
-        return self._hints.wants(known, full)
 
     def note_table(self, table: Ids, salt: int) -> None:
         """Blocks of a table were taken in: prompts that go the same way find it faster."""

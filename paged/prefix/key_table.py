@@ -43,7 +43,10 @@ class KeyTable:
 
     def has(self, key: int) -> bool:
         """Whether some block has this key."""
-        return next(self.all_of(key), _NONE) != _NONE
+        block = self._first[key & self._last]
+        while block != _NONE and self._key[block] != key:
+            block = self._next[block]
+        return block != _NONE
 
     def first_of(self, keys: Keys) -> Ids:
         """A block of each key, int64, up to the first key that has none."""

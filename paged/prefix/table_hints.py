@@ -11,15 +11,16 @@ from ..blocks.block_ids import Ids
 _EVERY = 16  # blocks by which a table grows until it is noted again
 
 
+def wants_table(known: int, full: int) -> bool:
+    """Whether a table of ``full`` blocks, of which the first ``known`` were stored before, is to be noted."""
+    return -(-known // _EVERY) * _EVERY < full
+
+
 class TableHints:
     """A first block is known by its root (the node before it) and the bytes of its tokens."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[int, bytes], Ids] = {}
-
-    def wants(self, known: int, full: int) -> bool:
-        """Whether a table of ``full`` blocks, of which the first ``known`` were stored before, is to be noted."""
-        return -(-known // _EVERY) * _EVERY < full
 
     def note(self, root: int, first: bytes, table: Ids) -> None:
         """Blocks of a table were stored."""

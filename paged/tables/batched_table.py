@@ -19,6 +19,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _ROWS, _COLUMNS = 8, 8  # to begin with; both double
 _MOST_CHANGES = 4096
+_MANY = 1 << 18  # entries; fewer are not worth the copy that gives them up
 DROPPED = -1
 """In a table as people see it, a block that was given up; no kernel looks there, and in the array it is 0."""
 
@@ -65,17 +66,12 @@ class BatchedTable:
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.blocks: Tables = np.zeros((_ROWS, _COLUMNS), np.int32)
+        self.columns = _COLUMNS  # of ``blocks``
         self.lengths, self.dropped, self.turns, self.epochs = np.zeros((4, _ROWS), np.int64)
         self._look()
         self._closed = list(range(_ROWS))  # a heap: the lowest row is used first
         self._narrows = False  # whether a row has ended that was as wide as all are
         self._watchers: list[Changes] = []
-
-    @property
-    def columns(self) -> int:
-        """Columns that there are."""
-        columns: int = self.blocks.shape[1]
-        return columns
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -93,7 +89,7 @@ class BatchedTable:
     def close(self, row: int) -> None:
         """The sequence of a row has ended."""
         self.turns[row] += 1
-        self._narrows = self._narrows or 2 * self.used(row) > self.columns > _COLUMNS
+        self._narrows = self._narrows or (self.blocks.size > _MANY and 2 * self.used(row) > self.columns)
         self.lengths[row] = self.dropped[row] = 0
         heapq.heappush(self._closed, row)
 
@@ -140,11 +136,11 @@ class BatchedTable:
 
     def make_room(self, columns: int) -> None:
         """Have at least so many columns, so that ``put`` cannot fail."""
-        have = self.blocks.shape[1]
+        have = self.columns
         if columns > have:
             wider = np.zeros((len(self.blocks), max(columns, 2 * have)), np.int32)
             wider[:, :have] = self.blocks
-            self.blocks = wider
+            self.blocks, self.columns = wider, wider.shape[1]
 
     def put(self, row: int, column: int, blocks: Ids[int] | Numbers | Tables) -> None:
         """Write the entries of one row from ``column`` on."""
@@ -225,7 +221,7 @@ class BatchedTable:
         self._narrows = False
         columns = max(_COLUMNS, 2 * -(-int(np.maximum.reduce(self.lengths)) // self.block_size))
         if 2 * columns <= self.columns:
-            self.blocks = self.blocks[:, :columns].copy()
+            self.blocks, self.columns = self.blocks[:, :columns].copy(), columns
 
     def _add_rows(self) -> None:
         have = len(self.blocks)

@@ -34,7 +34,7 @@ def locate(token: int, table: Sequence[int], block_size: int) -> tuple[int, int]
     return table[logical], offset
 
 
-def slots_of(table: Sequence[int] | Tables, start: int, stop: int, block_size: int) -> Slots:
+def slots_of(table: Sequence[int] | Tables | Slots, start: int, stop: int, block_size: int) -> Slots:
     """The slots of tokens ``start`` to ``stop`` - 1 of one sequence, int64: block id x block_size + offset.
 
     ``table`` must reach to the last of them.

@@ -388,7 +388,6 @@ QUESTIONS = {
     "KVPool.address", "KVPool.kv", "KVPool.view",
     "Sequence.can_append", "Sequence.check_in", "DeviceTables.check_current",
     "Sequence.lost", "Sequence.is_open", "Sequence.length", "Sequence.table", "Sequence.held", "Sequence.dropped",
-    "Sequence.busy",
     "Batch.lengths", "Batch.tables", "Batch.can_append", "Batch.check", "DeviceTables.waits",
     "ContiguousKV.step_bytes", "ContiguousKV.reserved", "ContiguousKV.committed",
     "ContiguousKV.retiring", "ContiguousKV.live", "ContiguousKV.steps", "ContiguousKV.can_commit",
