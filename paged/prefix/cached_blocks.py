@@ -72,7 +72,7 @@ class CachedBlocks:
 
     def publish(self, known: KnownTokens, table: Sequence[int] | Ids, length: int) -> None:
         """Let others find the whole blocks of a sequence of ``length`` tokens, whose bytes are queued to be written."""
-        full, cache = min(length, known.count) // self.cache.block_size, self.cache
+        cache, full = self.cache, min(length, known.count) // self.cache.block_size
         if full <= known.stored:
             return
         if len(known.keys) < full:

@@ -46,7 +46,7 @@ def slots_of(table: Sequence[int] | Tables | Slots, start: int, stop: int, block
     if first == last:  # as a decode step asks, in a third of the time
         begin = int(table[first]) * block_size - first * block_size  # NumPy's int32 would overflow
         return np.arange(begin + start, begin + stop)
-    slots = np.repeat(np.array(table[first : last + 1], np.int64) * block_size, block_size)
+    slots: Slots = (np.asarray(table[first : last + 1], np.int64) * block_size).repeat(block_size)
     slots += _offsets(block_size, 1 << (last - first).bit_length())[: len(slots)]
     return slots[start - first * block_size : stop - first * block_size]
 
