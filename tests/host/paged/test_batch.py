@@ -255,3 +255,22 @@ def test_a_batch_does_what_calls_one_by_one_do(rules, make_layout, seed):
         assert len(pools[0].prefix.cache) == len(pools[1].prefix.cache)
     for pool in pools:
         pool.close()
+
+
+def test_a_freed_sequence_does_not_take_the_tokens_of_the_next_in_its_row(rules, make_layout):
+    with paged.KVPool(rules, make_layout(512), budget=32 * MIB, prefix_cache=True) as pool:
+        freed = pool.sequence(np.arange(40))
+        freed.append(40)
+        freed.free()
+        prompt = np.arange(100, 108)
+        other = pool.sequence(prompt)
+        other.append(8)
+        assert other.row == freed.row
+        batch = paged.Batch(pool, [other])
+        for token in range(5):
+            batch.append(np.array([token], np.int32))
+        freed.publish()
+        for token in range(5, 8):
+            batch.append(np.array([token], np.int32))
+        other.publish()
+        assert pool.sequence(np.concatenate((prompt, np.arange(9)))).length == 16
