@@ -213,6 +213,11 @@ class CupyPool:
                     self._device.driver.alloc_free(piece.address)
 
     @property
+    def addresses(self) -> list[int]:
+        """Where blocks are in use."""
+        return list(self._in_use)
+
+    @property
     def used_bytes(self) -> int:
         """Bytes in use."""
         return sum(piece.size for piece in self._in_use.values())

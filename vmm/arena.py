@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from .spans import FreeSpans
 
@@ -20,8 +19,8 @@ class Arena(FreeSpans):
     ``settled`` is used by no work any more.
     """
 
-    def __init__(self, key: object, stream: int | None, chunk_size: int) -> None:
-        super().__init__()
+    def __init__(self, key: object, stream: int | None, chunk_size: int, *, boundary: int = 1) -> None:
+        super().__init__(boundary=boundary)
         self.key, self.stream, self.chunk_size = key, stream, chunk_size
         self.chunks: set[int] = set()
         self.clock = self.settled = 0
@@ -53,10 +52,12 @@ class Arena(FreeSpans):
         first, stop = self.whole(start, length)
         return [EmptyRun(self, start, first, stop, self.stamp_of(start))] if first < stop else []
 
-    def add(self, first: int, stop: int, stamp: int = 0) -> int:
-        """Have the chunks from ``first`` to ``stop`` too, all free; where the span begins that they are a part of."""
+    def add(self, first: int, stop: int, stamp: int = 0, *, taken: int = 0) -> None:
+        """Have the chunks from ``first`` to ``stop`` too, all free but the first ``taken`` bytes."""
         self.chunks.update(range(first, stop))
-        return self.give(first * self.chunk_size, (stop - first) * self.chunk_size, stamp)[0]
+        start, end = first * self.chunk_size + taken, stop * self.chunk_size
+        if start < end:
+            self.give(start, end - start, stamp)
 
     def rebuild(self, taken: Iterable[tuple[int, int]]) -> None:
         """Let everything in the chunks be free but ``taken``, (start, length) in any order; nothing is settled."""
@@ -77,15 +78,13 @@ class Arena(FreeSpans):
         self.reset(spans, self.clock)
 
 
-@dataclass(frozen=True, slots=True)
 class EmptyRun:
     """Chunks ``first`` to ``stop`` of an arena that hold no block, in its free span that begins at ``span``."""
 
-    arena: Arena
-    span: int
-    first: int
-    stop: int
-    stamp: int
+    __slots__ = ("arena", "first", "span", "stamp", "stop")
+
+    def __init__(self, arena: Arena, span: int, first: int, stop: int, stamp: int) -> None:
+        self.arena, self.span, self.first, self.stop, self.stamp = arena, span, first, stop, stamp
 
     def __len__(self) -> int:
         return self.stop - self.first

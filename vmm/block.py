@@ -25,7 +25,7 @@ class Block:
     __slots__ = ("address", "arena", "heap", "offset", "requested", "size")
 
     heap: Allocator
-    arena: Arena | None
+    arena: Arena
     address: int
     offset: int
     size: int
@@ -37,7 +37,7 @@ class Block:
     @property
     def stream(self) -> int | None:
         """The handle of the stream for which it was allocated; None where none was named."""
-        return self.arena.stream if self.arena is not None else None
+        return self.arena.stream
 
     def array(self, dtype: Any, shape: Shape) -> Any:
         """An array on the block's memory; the block cannot be freed while it lives."""

@@ -86,9 +86,9 @@ class ChunkedRange(MemoryRange):
             taken, wanted = self._check_leaving(sources), self._check_new(targets)
             if len(taken) != len(wanted):
                 raise RangeError(f"the memory of {len(taken)} chunks cannot go to {len(wanted)} places; give as many")
-            retiring = [chunk for chunk in wanted if self.is_retiring(chunk)]
+            retiring = self._chunks.leaving.keys() & wanted if self._chunks.leaving else ()
             if retiring:
-                raise StateError(f"chunk {retiring[0]} of {self.name} still retires; collect(wait=True) first")
+                raise StateError(f"chunk {min(retiring)} of {self.name} still retires; collect(wait=True) first")
             if taken:
                 relocate(self._chunks, taken, wanted)
 

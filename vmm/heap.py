@@ -120,7 +120,7 @@ class Heap:
         supply's budget or the device have no more and nothing retires: all blocks are as they were.
         """
         block, turn = Block(), self.turn
-        block.heap, block.arena, block.offset = self, None, -1
+        block.heap = self
         try:
             if turn.setdefault(0, block) is not block:
                 turn.wait(block)
@@ -132,9 +132,9 @@ class Heap:
             arena = arenas.get(stream) if stream is None or type(stream) is int else None
             if arena is None:  # so it is for CU_STREAM_PER_THREAD: its arenas have other keys
                 arena = self._arena_of(stream, length)
+            block.arena = arena
             if self.range.asleep:
                 self.range.check_awake()
-            block.arena = arena
             offset = arena.take(length) if alignment == ALIGNMENT else None
             if offset is None:
                 offset = self._take_more(arena, length, alignment, stream)
@@ -162,10 +162,15 @@ class Heap:
                 self._check_mine(block)
             if self.range.relied_on:
                 self.range.check_unused(block.offset, block.offset + block.size, "free")
-            if after is None or (type(after) is int and after == block.stream and after != _PER_THREAD):
-                self._give(block)
-            else:
+            arena = block.arena
+            if after is not None and (after != arena.stream or type(after) is not int or after == _PER_THREAD):
                 self._park(block, after)
+            elif self.keep:
+                del self._blocks[block.offset]
+                arena.clock += 1
+                arena.give(block.offset, block.size, arena.clock)
+            else:
+                self._give(block)
             del turn[0]
         except (VmmError, TypeError):
             turn.end(block)
@@ -257,10 +262,11 @@ class Heap:
     def _extend(self, arena: Arena, length: int, stream: Stream | None) -> int:
         """Make room for ``length`` in an arena that has none, and take it. What lies empty goes before memory lacks."""
         while True:
-            self._collect_freed()
-            offset = arena.take(length)
-            if offset is not None:
-                return offset
+            if self._parked or self._dropped:
+                self._collect_freed()
+                offset = arena.take(length)
+                if offset is not None:
+                    return offset
             try:
                 return self.chunks.extend(arena, length, stream)
             except OutOfMemoryError:
@@ -270,7 +276,6 @@ class Heap:
     def _give(self, block: Block, *, settled: bool = False) -> None:
         """Let the bytes of a block be free, in the order of its stream, or ``settled`` for anybody."""
         arena, offset = block.arena, block.offset
-        assert arena is not None
         del self._blocks[offset]
         arena.clock += 1
         start, length = arena.give(offset, block.size, 0 if settled else arena.clock)
@@ -334,7 +339,7 @@ class Heap:
     def _undo_allocate(self, block: Block) -> None:
         """The caller will never have ``block``."""
         with Uninterrupted():
-            if self._blocks.get(block.offset) is block:
+            if self._blocks.get(getattr(block, "offset", -1)) is block:  # it may have come to nothing before that
                 if self.turn.get(0) is not block:
                     self._dropped.append(block)  # the turn is another's by now
                     return
@@ -345,7 +350,7 @@ class Heap:
         """Set the free spans right by what is allocated, and end the turn."""
         with Uninterrupted():
             if self.turn.get(0) is block:
-                arena = block.arena
+                arena = getattr(block, "arena", None)
                 if arena is not None:
                     held = [*self._blocks.values(), *self._parked.blocks]
                     arena.rebuild((one.offset, one.size) for one in held if one.arena is arena)

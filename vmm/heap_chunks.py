@@ -19,9 +19,12 @@ from .sizes import format_size
 from .spans import FreeSpans
 
 _MOST_FENCES = 4
-_MOST_MORE = 16
+_BATCH = 32
+"""Chunks that are brought together, or are new, in one go."""
 _MARGIN = 12
 """A margin is one part in so many of a block."""
+_MOST_FREE = 8
+"""Times a batch that must be free for a growth of more than is needed."""
 
 
 class HeapChunks:
@@ -44,10 +47,12 @@ class HeapChunks:
 
     def arena(self, key: object, stream: int | None, length: int) -> Arena:
         """The arena of a stream for blocks of ``length``, without chunks at first."""
-        known = self.small if length < self.chunk_size // 2 else self.large
+        small = length < self.chunk_size // 2
+        known = self.small if small else self.large
         found = known.get(key)
         if found is None:
-            found = known[key] = Arena(key, stream, self.chunk_size)
+            boundary = 1 if small else self.chunk_size
+            found = known[key] = Arena(key, stream, self.chunk_size, boundary=boundary)
         return found
 
     @property
@@ -74,68 +79,77 @@ class HeapChunks:
         """
         self._collect_addresses()
         ample = -(-(length + length // _MARGIN) // self.chunk_size)
-        idle = self._idle(arena, ample)
+        idle = self._idle(arena, max(ample, _BATCH))
         if sum(map(len, idle)) < ample and self._settle(arena, after):
-            idle = self._idle(arena, ample)
-        if (
-            2 * sum(map(len, idle)) >= ample > 2 and not self._exact
-        ):  # blocks come and go at sizes that change; let one a little larger fit
+            idle = self._idle(arena, max(ample, _BATCH))
+        lie = sum(map(len, idle))
+        if 2 * lie >= ample > 2 and not self._exact:  # much lies empty, in pieces
             with contextlib.suppress(OutOfMemoryError):
-                apart = self._take_apart(arena, length, ample, idle)
+                apart = self._take_apart(arena, length, max(ample, lie), idle)
                 if apart is not None:
                     return apart
         return self._take_beside(arena, length, idle)
 
     def _take_apart(self, arena: Arena, length: int, count: int, idle: list[EmptyRun]) -> int | None:
-        """Take the first ``length`` of ``count`` chunks at addresses of their own: what is behind stays a margin.
+        """Take the first ``length`` of ``count`` chunks at addresses of their own; None where no addresses are so long.
 
-        None where no addresses are so long.
+        Blocks come and go at sizes that change. What stays behind this one is a margin, for one a little larger to fit
+        here, and brings pieces together.
         """
         first = self.addresses.take(count)
         if first is None:
             return None
-        span = self._add_chunks(arena, first, first + count, idle)
-        arena.cut(span, first * self.chunk_size, length)
+        self._add_chunks(arena, first, first + count, idle, taken=length)
         return first * self.chunk_size
 
     def _take_beside(self, arena: Arena, length: int, idle: list[EmptyRun]) -> int:
-        """Take ``length`` of as few chunks as make such a span with what is free beside them."""
+        """Take ``length`` of as few chunks as make such a span with what is free beside them.
+
+        Where nothing lies empty a large heap has some chunks more in one go, if nobody lacks them.
+        """
+        more = self._more() if not idle else 0
         first, stop = self._place(arena, length)
         size = self.chunk_size
         beside = (first * size - arena.length_before(first * size), stop * size)
         idle = list(_first([run for run in idle if run.arena is not arena or run.span not in beside], stop - first))
-        self._add_chunks(arena, first, stop if idle else self._more(first, stop), idle)
+        end = max(stop, min(first + more, stop + self.addresses.length_from(stop)))
+        if end > stop:
+            self.addresses.cut(stop, stop, end - stop)
+        self._add_chunks(arena, first, end, idle)
         found = arena.take(length)
         assert found is not None
         return found
 
-    def _more(self, first: int, stop: int) -> int:
-        """Where a growth that needs ``first`` to ``stop`` ends: a large heap takes some chunks more in one go."""
-        most = 0 if self._exact else _MOST_MORE
-        more = min(most, self.held // self.chunk_size // 16) - (stop - first)
-        room = self.addresses.length_from(stop)
-        if more > 0 and room >= more and self.range.supply.can_take(stop - first + more):
-            self.addresses.cut(stop, stop, more)
-            return stop + more
-        return stop
+    def _more(self) -> int:
+        """How many chunks a growth should have at least: for each a sixteenth of all, if the device has many more."""
+        more = 0 if self._exact else min(_BATCH, self.held // self.chunk_size // 16)
+        if more > 1 and self.range.supply.can_take(_MOST_FREE * more):
+            free = self.range.device.memory_info().free
+            return more if free >= _MOST_FREE * more * self.chunk_size else 0
+        return 0
 
-    def _add_chunks(self, arena: Arena, first: int, stop: int, idle: list[EmptyRun]) -> int:
-        """Give memory to addresses that were taken for ``arena``: new, and what is ``idle``; where its span begins."""
+    def _add_chunks(self, arena: Arena, first: int, stop: int, idle: list[EmptyRun], *, taken: int = 0) -> None:
+        """Give memory to addresses for ``arena``, ``idle`` and new; the first ``taken`` bytes are in use."""
+        fresh = stop - sum(map(len, idle))
         with contextlib.ExitStack() as undo:
-            undo.callback(self.addresses.give, first, stop - first)
-            undo.callback(self._take_back, idle)
+            undo.callback(self._undo_add, first, stop, fresh, idle)
             for run in idle:
                 run.leave()
-            fresh = stop - sum(map(len, idle))
             if fresh > first:
                 self.range.commit(range(first, fresh))
-                undo.callback(self.range.decommit, range(first, fresh), after=[])
             if idle:
                 self.range.relocate(_chunks_of(idle), range(fresh, stop))
             undo.pop_all()
         for run in idle:
             self.addresses.give(run.first, len(run))
-        return arena.add(first, stop)
+        arena.add(first, stop, taken=taken)
+
+    def _undo_add(self, first: int, stop: int, fresh: int, idle: list[EmptyRun]) -> None:
+        new = [chunk for chunk in range(first, fresh) if self.range.is_committed(chunk)]
+        self.range.decommit(new, after=[])
+        for run in idle:
+            run.come_back()
+        self.addresses.give(first, stop - first)
 
     def _place(self, arena: Arena, length: int) -> tuple[int, int]:
         """Addresses (first, stop) in chunks that make a span of ``length`` with what is free beside them."""
@@ -172,11 +186,6 @@ class HeapChunks:
             if other is not arena:
                 found += other.empty_runs(most - sum(map(len, found)), settled=True)
         return found
-
-    @staticmethod
-    def _take_back(idle: list[EmptyRun]) -> None:
-        for run in idle:
-            run.come_back()
 
     # -- which work is done ---------------------------------------------------------------------------------------
 

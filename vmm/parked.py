@@ -18,6 +18,9 @@ class Parked:
         self._device = device
         self._waiting: list[tuple[Fence, Block]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
     @property
     def blocks(self) -> list[Block]:
         """Those whose work is not known to be done."""

@@ -17,11 +17,12 @@ class FreeSpans:
     more than a hundred. An exception in the middle of a call (an interrupt) leaves the books wrong: ``reset`` them.
     """
 
-    def __init__(self, size: int = 0) -> None:
+    def __init__(self, size: int = 0, *, boundary: int = 1) -> None:
         self._at: dict[int, tuple[int, int]] = {}  # start -> length, stamp
         self._start_before: dict[int, int] = {}  # stop -> start
         self._by_length: list[int] = []  # length * 2**64 + start, ascending: best fit is one bisection
         self.free = 0
+        self._boundary = boundary
         if size:
             self.give(0, size)
 
@@ -56,13 +57,24 @@ class FreeSpans:
         return self._at[start][1]
 
     def take(self, length: int) -> int | None:
-        """Cut ``length`` from the smallest span that has it, the lowest among equals; None when no span has it."""
+        """Cut ``length`` from the smallest span that has it, the lowest among equals; None when no span has it.
+
+        It begins at a multiple of ``boundary`` where the span has room for that and no more than a quarter of
+        ``length`` stays free before it: a margin that somebody left there is kept. Else at the span's start.
+        """
         ordered = self._by_length
         index = bisect_left(ordered, length << _SHIFT)
         if index == len(ordered):
             return None
         start = ordered.pop(index) & _START
         found, stamp = self._at.pop(start)
+        lead = -start % self._boundary
+        if lead and lead <= found - length and 4 * lead <= length:
+            self._at[start] = lead, stamp
+            self._start_before[start + lead] = start
+            insort(ordered, lead << _SHIFT | start)
+            start += lead
+            found -= lead
         stop = start + length
         self.free -= length
         if found > length:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import ModuleType
 
-from . import about, copy_speed, costs, decode, kernels, libraries, programs, rivals
+from . import about, allocators, copy_speed, costs, decode, kernels, libraries, programs, rivals
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ STEPS: dict[str, Step] = {
         kernels, 11, 40, "attention as paged calls it, contiguous decode, moves, prefill, address translation"
     ),
     "costs": Step(costs, 2, 40, "driver calls, and the costs for a replay"),
+    "allocators": Step(allocators, 3, 60, "Heap against CuPy's memory pool"),
     "rivals": Step(rivals, 10, 40, "torch and FlashInfer on the same shapes"),
     "libraries": Step(libraries, 10, programs.TIMEOUT_S + 15, "CuPy, PyTorch and others on memory of ours"),
 }

@@ -59,7 +59,11 @@ def _other_rate(row: dict[str, Any]) -> str:
 def row_of(item: str, row: dict[str, Any], best: float | None) -> tuple[str, ...]:
     """The cells of one timed item."""
     if "us" not in row:
-        return (item, *[""] * (len(COLUMNS) - 2), row.get("error") or row.get("absent") or _STATE[row.get("ok")])
+        return (
+            item,
+            *[""] * (len(COLUMNS) - 2),
+            row.get("error") or row.get("absent") or row.get("text") or _STATE[row.get("ok")],
+        )
     rate = row["bytes"] / row["us"] * 1e6 if "bytes" in row else None
     errors = [row[name] for name in ("error_simple", "error_float64") if name in row]
     return (
