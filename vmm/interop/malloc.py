@@ -18,7 +18,7 @@ from ..errors import ReleaseError, StateError, VmmError
 from ..growable import GrowableRange
 from ..sizes import format_size
 from ..streams import Stream, stream_handle
-from ..uninterrupted import uninterrupted
+from ..uninterrupted import handed_over, uninterrupted
 
 __all__ = ["Held", "Malloc", "of"]
 
@@ -57,7 +57,7 @@ class Malloc:
         """How many blocks are held."""
         return len(self._blocks)
 
-    @uninterrupted
+    @handed_over(lambda self, address: self.free(address))
     def allocate(self, size: int, stream: Stream | None = None) -> int:
         """The address of ``size`` bytes for work on ``stream`` (None: any); 0 for 0 bytes, which hold nothing.
 
@@ -73,7 +73,8 @@ class Malloc:
         with self._turn.lock:
             if self._turn.inside:
                 raise StateError(f"{format_size(size)} were asked for in the middle of another allocation of the heap")
-            self._free_leaving()
+            if self._leaving:
+                self._free_leaving()
             self._turn.inside = True
             try:
                 block = self.heap.allocate(size, stream=handle)
@@ -82,9 +83,9 @@ class Malloc:
             self._blocks[block.address] = block
             if self._hold is None:
                 self._hold = self.heap.range.keep_open("blocks that were given to another library")
-            address = block.address
-        self._collect()
-        return address
+        if self._leaving:  # somebody could not free it meanwhile
+            self._collect()
+        return block.address
 
     def free(self, address: int, stream: Stream | None = None) -> None:
         """Give back what ``allocate`` returned, when the work now on ``stream`` is done (None: the block's own).
@@ -122,9 +123,8 @@ class Malloc:
                 except ReleaseError as error:  # it is free all the same
                     _log.warning("a block that another library freed: %s", str(error))
                 except VmmError as error:
-                    _log.error(
-                        "a block that another library freed stays for now: %s", str(error)
-                    )  # whose frames hold the view
+                    # As text: the error's frames hold what is in the way.
+                    _log.error("a block that another library freed stays for now: %s", str(error))
                     refused.append(leaving)
         finally:
             self._leaving.extend(refused)

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import signal
 import threading
 
 import pytest
@@ -175,6 +176,20 @@ def test_an_owner_frees_with_its_last_reference(heap, held):
     gc.collect()
     assert len(held) == 1
     kept.clear()
+    assert (len(held), heap.allocated) == (0, 0)
+
+
+def test_an_interrupt_in_an_allocation_leaves_nothing_behind(heap, held, monkeypatch):
+    inside = heap.allocate
+
+    def allocate(size, **names):
+        signal.raise_signal(signal.SIGINT)  # Ctrl-C, while the heap is at work
+        return inside(size, **names)
+
+    monkeypatch.setattr(heap, "allocate", allocate)
+    with pytest.raises(KeyboardInterrupt):
+        held.allocate(1000)
+    monkeypatch.undo()
     assert (len(held), heap.allocated) == (0, 0)
 
 
