@@ -33,9 +33,9 @@ class BlockTable:
 def cache(pool: KVPool, layer: int, *, blocks_first: bool = False) -> TensorView:
     """One layer as ``kv_cache``: [2, blocks, block_size, Hkv, D], or with ``blocks_first`` [blocks, 2, ...].
 
-    The first is the FlashAttention backend's up to vLLM 0.11 and FlexAttention's; the second that of FlashInfer, Triton
-    and FlashAttention since. The axes stand so for both layouts: for "hnd" (VLLM_KV_CACHE_LAYOUT=HND) the strides say
-    that heads come first in memory. Raises ValueError for layout "vllm" (see ``split_cache``), a pool of one latent,
+    Which of them a backend wants, its ``get_kv_cache_shape`` says: FlashInfer's the second, FlashAttention's the first
+    or, since, the second. The axes stand so for both layouts: for "hnd" (VLLM_KV_CACHE_LAYOUT=HND) the strides say that
+    heads come first in memory. Raises ValueError for layout "vllm" (see ``split_cache``), a pool of one latent,
     and a block size that vLLM does not take, RangeError for a layer that is not there, ClosedError after ``close``.
     """
     if pool.layout.block_size % _MULTIPLE:
