@@ -7,6 +7,7 @@ import platform
 from typing import Any
 
 import vmm
+from vmm.shortage.device_memory import holders_on
 
 from .bench import Bench
 
@@ -14,6 +15,7 @@ PACKAGES = (
     "pagewalk",
     "numpy",
     "cuda-bindings",
+    "nvidia-ml-py",
     "cupy-cuda13x",
     "cupy-cuda12x",
     "nvidia-cuda-nvrtc",
@@ -41,6 +43,8 @@ def run(name: str, bench: Bench) -> dict[str, Any]:  # noqa: ARG001
         "arch": side.arch,
         "memory": device.total,
         "free": device.memory_info().free,
+        "pci_bus_id": driver.pci_bus_id(0),
+        "memory_holders": {held.name: held.bytes for held in holders_on(device)},  # by NVML too, or why not
         "granularity": device.granularity,
         "recommended_granularity": driver.granularity(0, recommended=True),
         "multiprocessors": side.multiprocessors,

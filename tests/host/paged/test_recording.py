@@ -300,3 +300,15 @@ def test_sleep_and_wake_are_told(device):
         assert state_of(recorder.recording()).asleep
         residency.wake("kv")
         assert not state_of(recorder.recording()).asleep
+
+
+def test_many_events_that_wait_are_packed_whole():
+    """More numbers than go into one call of the struct module, and a rest."""
+    ring, rows, ids = EventRing(1 << 14), [], []
+    for number in range(3000):
+        row = (number << 40, Kind.CACHE, -1, number, -number, number, 0, 7, number % 5)
+        ring.add(row, range(number % 5))
+        rows += row
+        ids += range(number % 5)
+    packed = ring.events()
+    assert (packed[0].tolist(), packed[1].tolist()) == (rows, ids)

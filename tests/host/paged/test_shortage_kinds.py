@@ -81,6 +81,18 @@ def test_spans_fill_the_budget(device):
         one.append(2)
 
 
+def test_a_span_that_is_too_short_to_help_is_not_named(device):
+    with spans_of(device, budget=4 * CHUNK) as kv:
+        one, short, long = kv.open(), kv.open(), kv.open()
+        one.append(64)
+        short.append(3)
+        long.append(128)
+        report = report_of(one.append, 65)  # two chunks
+        assert [remedy.value for remedy in report.remedies if remedy.action == "free"] == [(2,)]
+        long.close()
+        one.append(65)
+
+
 def test_a_span_shares_a_budget(device):
     with (
         vmm.ChunkSupply(device, CHUNK, budget=2 * CHUNK) as supply,

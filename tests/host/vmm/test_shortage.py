@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import vmm
+from vmm import host_copy
 from vmm.shortage import pinned_memory
 from vmm.shortage.report import Held, Limit, Portion, Remedy, Shortage
 
@@ -152,6 +153,19 @@ def test_a_floor_that_nobody_can_be_promised_now(device):
         greedy.give(held[1:])
 
 
+def test_only_who_has_so_much_is_asked_for_the_memory_of_a_floor(device):
+    with (
+        vmm.ChunkSupply(device, budget=4 * CHUNK) as supply,
+        supply.share("rich") as rich,
+        supply.share("poor") as poor,
+    ):
+        held = rich.take(2), poor.take(1)
+        report = report_of(supply.share, "b", floor=3 * CHUNK)
+        assert [one.text for one in report.remedies] == ["free 4 MiB of what rich holds"]
+        rich.give(held[0])
+        poor.give(held[1])
+
+
 def test_what_another_could_free_below_its_floor_helps_nobody(device):
     with (
         vmm.ChunkSupply(device, budget=4 * CHUNK) as supply,
@@ -216,10 +230,11 @@ def test_a_sleeper_that_cannot_wake(device):
 
 
 def test_no_addresses_are_left(rules):
-    with vmm.GrowableRange(rules, 100 << 40, name="large") as large:
+    small = vmm.GrowableRange(rules, 1 << 40, name="small")
+    with small, vmm.GrowableRange(rules, 100 << 40, name="large") as large:
         report = report_of(vmm.GrowableRange, rules, 64 << 40)
         assert (report.cause, report.granted, report.unit) == ("virtual range", None, "bytes")
-        assert report.holders == (Held("range 'large'", 100 << 40),)
+        assert report.holders == (Held("range 'small'", 1 << 40), Held("range 'large'", 100 << 40))
         assert (report.remedies[0].action, report.remedies[0].value) == ("close", "large")
         large.close()
         vmm.GrowableRange(rules, 64 << 40).close()
@@ -275,6 +290,18 @@ def test_pinned_memory_that_the_host_has_not(failing, monkeypatch, tmp_path):
     (tmp_path / "meminfo").unlink()
     api.arm("cuMemHostAlloc")
     assert "does not say how much" in report_of(vmm.pinned.PinnedMemory, device, MIB).limit.text
+
+
+def test_what_was_pinned_for_the_very_backup_is_no_holder_of_it(failing, monkeypatch, tmp_path):
+    device, api = failing
+    monkeypatch.setattr(host_copy, "_PIECE", CHUNK)
+    monkeypatch.setattr(pinned_memory, "_MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text("MemTotal: 8192 kB\nMemAvailable: 1024 kB\n")
+    api.arm("cuMemHostAlloc", 3)
+    report = report_of(host_copy.HostCopy, device, CHUNK, 4)
+    assert (report.asked, report.granted) == (4 * CHUNK, 2 * CHUNK + MIB)
+    assert report.portions == (Portion("pinned here", 0),)
+    assert report.remedies == ()
 
 
 def test_a_backup_for_which_the_host_has_no_room(failing):
