@@ -13,10 +13,8 @@ from vmm import (
     Device,
     GrowableRange,
     OutOfMemoryError,
-    RangeError,
     Shortage,
     Size,
-    StateError,
     Supply,
     format_size,
 )
@@ -25,9 +23,9 @@ from vmm.one_thread import one_thread
 from vmm.uninterrupted import handed_over, uninterrupted, whole
 
 from .layout import K
-from .shortage.spans import beyond_length, check_room, open_shortage, span_shortage, spans_explained
+from .shortage.spans import check_room, open_shortage, span_shortage, spans_explained
 from .span import Span
-from .span_invariants import check_spans
+from .span_checks import check_append, check_span, check_spans
 from .span_layout import SpanLayout, chunk_of, steps_in
 from .spec import KVSpec
 
@@ -69,7 +67,11 @@ class ContiguousKV:
         self.device, self.spec, self.order = device, spec, order
         self.max_length, self.max_sequences = layout.max_length, layout.max_sequences
         self.chunk, self.planes, self.unit = layout.chunk, layout.planes, layout.unit
-        self.span_stride, self.plane_stride = layout.span_stride, layout.plane_stride
+        self.span_stride, self.plane_stride, self.step_bytes = (
+            layout.span_stride,
+            layout.plane_stride,
+            layout.step_bytes,
+        )
         self.max_steps = None if budget is None else steps_in(budget, self.step_bytes)
         self.range = GrowableRange(
             device,
@@ -102,14 +104,13 @@ class ContiguousKV:
     # -- questions ----------------------------------------------------------------------------------------------
 
     @property
-    def step_bytes(self) -> int:
-        """The smallest growth of one sequence: a chunk in every plane."""
-        return self.layout.step_bytes
-
-    @property
     def spans(self) -> list[Span]:
         """The spans that are open, in the order of their addresses."""
         return [span for _index, span in sorted(self._open.items())]
+
+    def owns(self, span: Span) -> bool:
+        """Whether ``span`` is open here."""
+        return self._open.get(span.index) is span
 
     @property
     def reserved(self) -> int:
@@ -153,7 +154,7 @@ class ContiguousKV:
         """
         if span is not None:
             self.check_mine(span)
-        self._check_open()
+        self.check_open()
         return span_shortage(self, operator.index(tokens), span)
 
     def address(self, span: Span, token: int, layer: int = 0, component: int = K, head: int = 0, d: int = 0) -> int:
@@ -174,7 +175,7 @@ class ContiguousKV:
     @one_thread
     def open(self) -> Span:
         """Take the lowest free span. Raises OutOfMemoryError when all are open."""
-        self._check_open()
+        self.check_open()
         if not self.free_spans:
             text = f"all {self.max_sequences} spans are open; close one or raise max_sequences"
             raise OutOfMemoryError(text, open_shortage(self))
@@ -190,12 +191,12 @@ class ContiguousKV:
         or the device has no room; nothing has changed then.
         """
         tokens = operator.index(tokens)  # NumPy's small ints overflow when they are multiplied by bytes
-        self._check_append(span, tokens)
+        check_append(self, span, tokens)
         before, after = self.steps(span.length), self.steps(span.length + tokens)
         if after > before:
             check_room(self, span, tokens, after - before)
             with spans_explained(self, span, tokens):
-                self._commit(self._chunks(span, before, after))
+                self._commit(self.layout.chunks(span.index, before, after))
             self.used_steps += after - before
         span.length += tokens
         self.tokens += tokens
@@ -206,7 +207,7 @@ class ContiguousKV:
         self.check_mine(span)
         steps = self.steps(span.length)
         with Finishing() as rest:
-            rest.run(self.range.decommit, self._chunks(span, 0, steps), after=after)
+            rest.run(self.range.decommit, self.layout.chunks(span.index, 0, steps), after=after)
             self.used_steps -= steps
             self.tokens -= span.length
             del self._open[span.index]
@@ -246,28 +247,11 @@ class ContiguousKV:
             self.free_spans, self.used_steps, self.tokens = list(range(self.max_sequences)), 0, 0
             self._open.clear()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise ClosedError after ``close``."""
         if self.range.closed:
             raise ClosedError(f"{self.range.name} is closed; make a new one")
 
     def check_mine(self, span: Span) -> None:
         """Raise ClosedError for a closed span or pool, StateError for another's span, ValueError for none."""
-        if not isinstance(span, Span):
-            raise ValueError(f"a span is needed, as open() gives it, not {type(span).__name__}")
-        if span.index < 0:
-            raise ClosedError("the span was closed; open a new one")
-        self._check_open()
-        if self._open.get(span.index) is not span:
-            raise StateError(f"{span!r} is not a span of {self.range.name!r}; use the one that opened it")
-
-    def _check_append(self, span: Span, tokens: int) -> None:
-        self.check_mine(span)
-        if tokens < 0 or span.length + tokens > self.max_length:
-            text = f"cannot append {tokens} tokens to {span.length}: a span holds at most {self.max_length}"
-            error = RangeError(f"{text}; raise max_length: addresses cost no physical memory")
-            error.report = beyond_length(self, span, tokens) if tokens > 0 else None
-            raise error
-
-    def _chunks(self, span: Span, before: int, after: int) -> list[int]:
-        """Chunks ``before`` to ``after`` of a span in every plane, as chunks of the range."""
-        return self.layout.chunks(span.index, before, after)
+        check_span(self, span)

@@ -125,11 +125,7 @@ def _free(pool: KVPool, asked: int) -> Iterator[Remedy]:
     """End or preempt one sequence that is enough, the shortest such; else the youngest until it is enough."""
     open_now = [one for one in pool.sequences if one.held]
     enough = [one for one in open_now if _after_free(pool, [one]) >= asked]
-    chosen = [min(enough, key=lambda one: one.length)] if enough else []
-    while not chosen and open_now and _after_free(pool, open_now) >= asked:
-        chosen = next(
-            part for at in reversed(range(len(open_now))) if _after_free(pool, part := open_now[at:]) >= asked
-        )
+    chosen = [min(enough, key=lambda one: one.length)] if enough else _youngest(pool, open_now, asked)
     if chosen:
         tokens = sum(one.length for one in chosen)
         rows = tuple(one.row for one in chosen)

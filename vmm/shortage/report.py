@@ -25,7 +25,7 @@ class Limit:
     * "budget" (of the pool or the supply itself), "lowered budget" (pending), "ceiling" (of a share), "shared budget"
       (of the supply that a pool shares, floors of others counted);
     * "device" (its memory), "pinned memory" (of the host), "swap space", "driver" (what it needs for itself);
-    * "sequences" (that may run at a time), "step tokens", "watermark", "policy" (of memory): those of a scheduler.
+    * "sequences" (that may run at a time), "step tokens" and "watermark": those of a scheduler.
     """
 
     name: str
@@ -57,11 +57,12 @@ class Held:
 class Remedy:
     """Something that was tried on a copy of the books: ``allows`` could be had then.
 
-    ``action`` is a word for programs and ``value`` what it needs, in bytes unless said otherwise: "compact", "unpin"
-    (reasons of the pins), "raise budget", "raise ceiling", "lower floor" (the new ones; the floor as (name, bytes)),
-    "raise shared budget" (by), "free" (rows of sequences), "free here", "free elsewhere", "close" (name of a range),
-    "more blocks", "more spans", "more addresses" (the number to make it with), "more sequences", "larger step",
-    "larger swap space", "ask for less" (how much can be had). ``cost`` says what it takes.
+    ``action`` is a word for programs and ``value`` what it needs: bytes for "raise budget", "raise ceiling" (the new
+    ones), "raise shared budget" (by how much), "trim", "free here", "free elsewhere" and "larger swap space"; (name,
+    bytes) for "lower floor"; rows of sequences, spans or numbers of requests for "free"; reasons of the pins for
+    "unpin"; the name of a range for "close"; the number to make it with for "more blocks", "more spans", "more
+    addresses" and "more sequences"; rows for "raise limit"; 0 for "lower watermark", the next step for "wait", None for
+    "compact". ``cost`` says what it takes.
     """
 
     action: str
@@ -75,10 +76,10 @@ class Remedy:
 class Shortage:
     """``asked`` is not to be had, ``granted`` is. ``limits`` in the order in which they bind, the first does.
 
-    ``unit`` is what is counted: "bytes", "blocks", "tokens", "spans" or "sequences". ``cause`` is the first limit's
-    name, or what keeps it from being met: "fragmentation" or "pinned" where a lowered budget waits for rows that could
-    be emptied, or that something relies on; "floor" where a budget has room that others were promised. ``remedies`` are
-    in the order of their cost, and may be none. ``granted`` is None where only the driver could tell.
+    ``unit`` is what is counted: "bytes", "blocks", "rows", "tokens", "spans" or "sequences". ``cause`` is the first
+    limit's name, or what keeps it from being met: "fragmentation" or "pinned" where a lowered budget waits for rows
+    that could be emptied, or that something relies on; "floor" where a budget has room that others were promised.
+    ``remedies`` are in the order of their cost, and may be none. ``granted`` is None where only the driver could tell.
     """
 
     name: str

@@ -392,7 +392,9 @@ QUESTIONS = {
     "ContiguousKV.step_bytes", "ContiguousKV.reserved", "ContiguousKV.committed",
     "ContiguousKV.retiring", "ContiguousKV.live", "ContiguousKV.steps", "ContiguousKV.can_commit",
     "ContiguousKV.can_open", "ContiguousKV.address", "ContiguousKV.check", "ContiguousKV.check_mine",
-    "ContiguousKV.plane_address", "ContiguousKV.spans", "ContiguousKV.shortage", "Span.room", "Span.can_append",
+    "ContiguousKV.plane_address", "ContiguousKV.spans",
+    "ContiguousKV.owns", "ContiguousKV.check_open",
+    "ContiguousKV.shortage", "Span.room", "Span.can_append",
     "Span.shortage",
 }  # fmt: skip
 """They change nothing and call no driver."""
