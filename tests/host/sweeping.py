@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -371,14 +372,23 @@ def _end(world: World) -> None:
     world.tidy()
 
 
+def own_bases(cls: type) -> Iterator[type]:
+    """A class and those of its bases that are its own: up to the first that is public, and so swept by itself."""
+    package = cls.__module__.partition(".")[0]
+    for base in cls.__mro__:
+        if base is not cls and getattr(sys.modules[package], base.__name__, None) is base:
+            return
+        if base.__module__.partition(".")[0] == package:
+            yield base
+
+
 def public_methods(*classes: type) -> set[str]:
     """Every public method and property of the classes, "Class.name", and their constructors."""
     kinds = FunctionType, property, classmethod, staticmethod
     return {
         f"{cls.__name__}.{name}"
         for cls in classes
-        for base in cls.__mro__
-        if base.__module__.partition(".")[0] == cls.__module__.partition(".")[0]
+        for base in own_bases(cls)
         for name, found in vars(base).items()
         if name == "__init__" or (not name.startswith("_") and isinstance(found, kinds))
     }

@@ -401,14 +401,16 @@ QUESTIONS = {
     "ChunkedRange.retiring", "ChunkedRange.chunk_count", "ChunkedRange.is_committed", "ChunkedRange.is_retiring",
     "ChunkedRange.committed_chunks", "ChunkedRange.mapping", "ChunkedRange.mappings", "ChunkedRange.runs",
     "ChunkedRange.check_unused", "ChunkedRange.asleep", "ChunkedRange.is_held", "ChunkedRange.held_chunks",
-    "ChunkedRange.check_awake", "ChunkedRange.used_chunks",
+    "ChunkedRange.check_awake", "ChunkedRange.used_chunks", "ChunkedRange.pins",
     "ZeroWindow.zeros", "Heap.reserved", "Heap.committed", "Heap.allocated", "Heap.trimmable", "Heap.check",
     "Heap.holds", "Block.stream",
 }  # fmt: skip
 """They change nothing and call no driver."""
 WITHOUT_CALLS = {
     "Supply.retire": "a number", "Supply.close": "made for others", "ChunkSupply.wait_prefetched": "a wait",
-    "ChunkedRange.array": "looks at its own books", "ChunkedRange.pin": "a note", "Block.array": "as that of a range",
+    "ChunkedRange.array": "looks at its own books", "ChunkedRange.tensor": "as array",
+    "ChunkedRange.address_tensor": "as array", "ChunkedRange.keep_open": "a note", "Block.tensor": "as that of a range",
+    "ChunkedRange.pin": "a note", "Block.array": "as that of a range",
     "Heap.view": "as the array of a range",
 }  # fmt: skip
 SWEPT_ELSEWHERE = {f"ChunkedRange.{name}" for name in ("suspend", "fall_asleep", "restore", "resume")}
