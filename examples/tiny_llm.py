@@ -48,7 +48,7 @@ def write(stage: Stage, wanted: Wanted) -> tuple[list[str], int]:
     Each draws by itself, with a seed of its own. Raises ValueError for a prompt that leaves no room.
     """
     prompts = [stage.encode(prompt) for prompt in wanted.prompts]
-    with stage.pool(wanted.block_size, wanted.order, texts=len(prompts), prefix_cache=True) as pool:
+    with stage.pool(wanted.block_size, wanted.order, texts=len(prompts)) as pool:
         batch = Batch(stage.model, stage.cache(pool), size=len(prompts))
         requests = [
             batch.submit(Request(prompt, room(stage, prompt, wanted), sampler(wanted, place)))
@@ -142,6 +142,8 @@ def main(
     try:
         right = run(checkpoint, tokenizer, wanted, all_of_it=nothing_given)
     except OSError as error:
+        if error.filename is None:  # not of a file that was given; a pipe that was closed is click's
+            raise
         sys.exit(f"error: {error.filename}: {error.strerror}")
     except (ValueError, vmm.VmmError, CompilerMissingError) as error:
         sys.exit(f"error: {error}")

@@ -8,6 +8,7 @@ which nobody reads any more.
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ class Config:
     @property
     def file_bytes(self) -> int:
         """Bytes of a checkpoint of this size."""
-        numbers = sum(int(np.prod(shape)) for shape in self.shapes.values())
+        numbers = sum(math.prod(shape) for shape in self.shapes.values())
         return NUMBERS * HEADER.itemsize + numbers * WEIGHT.itemsize
 
 
@@ -99,7 +100,7 @@ def read_checkpoint(path: Path) -> tuple[Config, Weights]:
         if size != config.file_bytes:
             raise ValueError(f"{path} has {size:,} bytes, but its header speaks of {config.file_bytes:,}")
         weights = {
-            name: np.fromfile(file, WEIGHT, int(np.prod(shape))).reshape(shape) for name, shape in config.shapes.items()
+            name: np.fromfile(file, WEIGHT, math.prod(shape)).reshape(shape) for name, shape in config.shapes.items()
         }
     broken = next((name for name, weight in weights.items() if not np.isfinite(weight).all()), None)
     if broken:

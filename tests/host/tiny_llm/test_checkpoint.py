@@ -79,6 +79,7 @@ def test_a_classifier_of_its_own_is_used():
         (with_header(0, -16), "dim is -16"),
         (with_header(4, 3), "2 heads cannot share 3 KV heads"),
         (with_header(0, 24), "24 over 2 heads is 12 a head"),
+        (np.array([1 << 30, 1 << 30, 4, 1 << 24, 1 << 24, 1 << 30, 1 << 30], "<i4").tobytes(), "its header speaks of"),
         (with_header(0, 0x616B3432), "is a later version of the format"),
         (nan_in_w2(), "has weights in w2 that are not finite numbers"),
     ],
