@@ -63,16 +63,18 @@ def beam_search(
 def _next(
     parents: list[_Beam[Text]], logits: Logits, beams: int, ends: frozenset[int], ended: list[Found]
 ) -> tuple[list[_Beam[Text]], list[Found]]:
-    """The beams of the next step, and the best texts that have ended."""
+    """The beams of the next step, and the best texts that have ended: the best continuations until the beams are full."""
     scores = np.array([beam.score for beam in parents])[:, None] + log_softmax(logits)
-    best = np.argsort(-scores, axis=None, kind="stable")[: beams * (1 + len(ends))]  # so many cannot all be ends
     children: list[tuple[int, int]] = []
-    for parent, token in zip(*np.unravel_index(best, scores.shape), strict=True):
-        if int(token) in ends:
-            found = Found([*parents[parent].tokens, int(token)], float(scores[parent, token]), True)
+    for place in np.argsort(-scores, axis=None, kind="stable").tolist():
+        parent, token = divmod(place, scores.shape[1])
+        if token not in ends:
+            children.append((parent, token))
+        else:
+            found = Found([*parents[parent].tokens, token], float(scores[parent, token]), True)
             ended = _best([*ended, found], beams)
-        elif len(children) < beams:
-            children.append((int(parent), int(token)))
+        if len(children) == beams:
+            break
     worst = ended[-1].score if len(ended) == beams else -np.inf
     children = [place for place in children if scores[place] > worst]  # a score only falls
     alive = [_Beam([*parents[p].tokens, t], float(scores[p, t]), parents[p].text.fork()) for p, t in children]
