@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from llama import beams as beams_of_llama
 from llama.batch import Request, generate
 from llama.beams import beam_search
 from llama.cache import step
+from llama.checkpoint import Config
+from llama.contiguous_cache import ContiguousCache
 from llama.tokenizer import BEGIN
 
 PROMPT = "four plus five is nine. forty"
@@ -48,6 +51,22 @@ def test_beams_find_what_a_search_without_forks_finds(stage, beams, stop):
     assert np.allclose([one.score for one in found], [score for _tokens, score in expected], atol=1e-4)
     assert [one.done for one in found] == [one.tokens[-1] in ends for one in found]
     assert any(one.done for one in found) == bool(stop)
+
+
+def test_an_end_among_the_best_gives_its_beam_to_the_next(monkeypatch):
+    """By hand: the best two are an end (0.5) and a (0.26), and b (0.24) goes on too; b ends for certain, a falls apart."""
+    end, start, a, b = range(4)
+    chances = {start: [0.5, 0, 0.26, 0.24], a: [0.25, 0.25, 0.25, 0.25], b: [1, 0, 0, 0]}
+
+    def step(_model, _cache, _texts, new):
+        with np.errstate(divide="ignore"):
+            return np.log(np.array([chances[ids[-1]] for ids in new], np.float32))
+
+    monkeypatch.setattr(beams_of_llama, "step", step)
+    plain = ContiguousCache(Config(8, 8, 1, 1, 1, 4, 8), np.zeros(0, np.float32))
+    first, second = beam_search(None, plain, [start], 2, 3, frozenset({end}))
+    assert (first.tokens, second.tokens) == ([start, end], [start, b, end])
+    assert np.allclose(np.exp([first.score, second.score]), [0.5, 0.24])
 
 
 def test_one_beam_is_greedy(stage):
