@@ -63,7 +63,7 @@ def beam_search(
 def _next(
     parents: list[_Beam[Text]], logits: Logits, beams: int, ends: frozenset[int], ended: list[Found]
 ) -> tuple[list[_Beam[Text]], list[Found]]:
-    """The beams of the next step, and the best texts that ended: continuations, the best first, until beams are full."""
+    """The beams of the next step, and the best texts that ended, from the best continuation on until beams are full."""
     scores = np.array([beam.score for beam in parents])[:, None] + log_softmax(logits)
     children: list[tuple[int, int]] = []
     for place in np.argsort(-scores, axis=None, kind="stable").tolist():

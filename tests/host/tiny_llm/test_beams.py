@@ -54,7 +54,7 @@ def test_beams_find_what_a_search_without_forks_finds(stage, beams, stop):
 
 
 def test_an_end_among_the_best_gives_its_beam_to_the_next(monkeypatch):
-    """By hand: the best two are an end (0.5) and a (0.26), and b (0.24) goes on too; b ends for certain, a falls apart."""
+    """By hand: the best two are an end (0.5) and a (0.26), and b (0.24) goes on too; b ends for certain, a does not."""
     end, start, a, b = range(4)
     chances = {start: [0.5, 0, 0.26, 0.24], a: [0.25, 0.25, 0.25, 0.25], b: [1, 0, 0, 0]}
 

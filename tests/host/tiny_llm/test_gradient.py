@@ -99,6 +99,7 @@ def test_a_few_steps_lower_the_loss():
         (0, "zero"),
         (13, "thirteen"),
         (20, "twenty"),
+        (21, "twenty-one"),
         (48, "forty-eight"),
         (115, "one hundred fifteen"),
         (100, "one hundred"),
