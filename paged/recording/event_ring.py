@@ -15,15 +15,17 @@ from .kinds import WIDTH
 from .state import State
 
 _IDS_AN_EVENT = 16
+pack_row = struct.Struct(f"{WIDTH}q").pack
+"""The bytes of the columns of one event."""
 _PACKED = 4096  # numbers that are packed in one go, as arguments of one call
-_BATCH = 2048  # events that wait in lists, which are faster to extend than arrays
+_BATCH = 2048  # events whose ids wait in a list, which is faster to extend than an array
 
 
 class EventRing:
     """Keeps at least the last ``capacity`` / 2 events and at most ``capacity``; ids are bounded to 16 an event.
 
-    ``add`` keeps one. Who has many extends by ``extend_rows`` and ``extend_ids`` and calls ``settle`` whenever
-    ``waiting`` has ``batch`` numbers.
+    ``add`` keeps one. Who has many gives ``add_row`` what ``pack_row`` makes of their columns, extends by
+    ``extend_ids``, and calls ``settle`` whenever ``waiting`` has ``batch`` numbers.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -32,10 +34,10 @@ class EventRing:
         self.capacity = capacity
         self.base = State()
         self.dropped = 0
-        self.waiting: list[int] = []
+        self.waiting = array("q")
         self.batch = min(_BATCH, capacity // 2) * WIDTH
         self._waiting_ids: list[int] = []
-        self.extend_rows, self.extend_ids = self.waiting.extend, self._waiting_ids.extend
+        self.add_row, self.extend_ids = self.waiting.frombytes, self._waiting_ids.extend
         self._rows, self._ids = array("q"), array("i")
         self._older: tuple[array[int], array[int]] | None = None
         self._most_rows = capacity // 2 * WIDTH
@@ -47,16 +49,16 @@ class EventRing:
 
     def add(self, row: Sequence[int], ids: Sequence[int]) -> None:
         """Keep one event: its ``Columns`` and its ids."""
-        self.extend_rows(row)
+        self.add_row(pack_row(*row))
         self.extend_ids(ids)
         if len(self.waiting) >= self.batch:
             self.settle()
 
     def settle(self) -> None:
         """Pack what waits; where a half is full then, it becomes the older one, and that is folded into the base."""
-        _pack(self._rows, self.waiting)
+        self._rows.extend(self.waiting)
         _pack(self._ids, self._waiting_ids)
-        self.waiting.clear()
+        del self.waiting[:]
         self._waiting_ids.clear()
         if len(self._rows) >= self._most_rows or len(self._ids) >= self._most_ids:
             self._turn()

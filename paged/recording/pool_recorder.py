@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vmm import Recorder
 
 from .call_buckets import CallBuckets, Mark, Totals
-from .event_ring import EventRing
+from .event_ring import EventRing, pack_row
 from .geometry import geometry_of
 from .pool_taps import PoolTaps
 from .recording import Recording
@@ -86,7 +86,7 @@ class PoolRecorder:
         """The function that keeps an event, with all that it needs at hand: it runs at every one."""
         clock, now, live, origin = time.perf_counter_ns, self._now, self._live, self._origin
         ring, buckets, mark = self.ring, self.buckets, self._mark
-        extend_rows, extend_ids, waiting, batch = ring.extend_rows, ring.extend_ids, ring.waiting, ring.batch
+        add_row, extend_ids, waiting, batch = ring.add_row, ring.extend_ids, ring.waiting, ring.batch
 
         def note(
             kind: int, sequence: int = -1, a: int = 0, b: int = 0, ids: Sequence[int] = (), start: int = 0
@@ -95,7 +95,7 @@ class PoolRecorder:
             end = clock()
             began = start or end
             moment = now() if now else end - origin
-            extend_rows((moment, kind, sequence, a, b, began, end - began, live(), len(ids)))
+            add_row(pack_row(moment, kind, sequence, a, b, began, end - began, live(), len(ids)))
             extend_ids(ids)
             if len(waiting) >= batch:
                 ring.settle()

@@ -39,7 +39,7 @@ class _BareTaps:
 
     def __init__(self, tables: BareTables, recorder: PoolRecorder) -> None:
         self.tables, self.note, self.taps = tables, recorder.note, recorder.taps
-        self.known: dict[int, tuple[int, int]] = {}
+        self.known: dict[int, list[int]] = {}
 
     def extend(self, inner: Method) -> Method:
         """Blocks that are new in a list go into its table."""
@@ -48,8 +48,9 @@ class _BareTaps:
         def extend(request: int, tokens: int) -> int:
             began = clock()
             held: int = inner(request, tokens)
-            number, had = known.get(request) or (self._started(request), 0)
-            known[request] = number, held
+            told = known.get(request) or self._started(request)
+            number, had = told
+            told[1] = held
             note(Kind.PUT, number, tokens, had, lists[request][had:], began)
             return held
 
@@ -67,7 +68,8 @@ class _BareTaps:
 
         return free
 
-    def _started(self, request: int) -> int:
+    def _started(self, request: int) -> list[int]:
         number = self.taps.new_number()
         self.note(Kind.START, number, request)
-        return number
+        told = self.known[request] = [number, 0]
+        return told
