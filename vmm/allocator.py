@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .errors import AlignmentError
+from .sizes import Size, format_size, parse_size
+
 if TYPE_CHECKING:
     from .block import Block
     from .fence import After
     from .growable import GrowableRange
-    from .sizes import Size
     from .streams import Stream
     from .views import Shape
 
@@ -62,3 +64,11 @@ class Allocator(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def parse_alignment(alignment: Size, most: int) -> int:
+    """An alignment in bytes. Raises SizeError for no size, AlignmentError for no power of two up to ``most``."""
+    wanted = parse_size(alignment, name="alignment")
+    if wanted & (wanted - 1) or wanted > most:
+        raise AlignmentError(f"alignment {alignment!r} is no power of two up to the chunk of {format_size(most)}")
+    return wanted

@@ -59,6 +59,12 @@ class Arena(FreeSpans):
         if start < end:
             self.give(start, end - start, stamp)
 
+    def give_around(self, start: int, stop: int, first: int, last: int) -> None:
+        """Free what was taken from ``start`` to ``stop`` but for ``first`` to ``last``."""
+        for begin, end in ((start, first), (last, stop)):
+            if begin < end:
+                self.give(begin, end - begin, self.clock)
+
     def rebuild(self, taken: Iterable[tuple[int, int]]) -> None:
         """Let everything in the chunks be free but ``taken``, (start, length) in any order; nothing is settled."""
         spans: list[tuple[int, int]] = []

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from types import TracebackType
 from typing import Any
 
-from .allocator import ALIGNMENT
+from .allocator import ALIGNMENT, parse_alignment
 from .arena import Arena
 from .block import Block
 from .device import Device
-from .errors import AlignmentError, OutOfMemoryError, ReleaseError, StateError, VmmError
+from .errors import OutOfMemoryError, ReleaseError, StateError, VmmError
 from .fence import After
 from .finishing import Finishing
 from .growable import GrowableRange
 from .heap_check import check_heap
-from .heap_chunks import HeapChunks
+from .heap_chunks import PER_THREAD, HeapChunks
 from .heap_spare import HeapSpare
 from .heap_turn import HeapTurn
-from .parked import Parked
+from .late_frees import LateFrees
 from .sizes import Size, format_size, parse_size
-from .streams import Stream, stream_handle
+from .streams import Stream
 from .supply import Supply
 from .uninterrupted import Uninterrupted, uninterrupted, whole
 from .views import Shape
 
 _LAST = ALIGNMENT - 1
-_PER_THREAD = 2  # CU_STREAM_PER_THREAD: one handle, and another stream in every thread
 _LARGEST = 1 << 62
 
 
@@ -70,8 +67,8 @@ class Heap:
         self.chunks = HeapChunks(self.range, self._blocks, exact=not keep)
         self.turn = HeapTurn()
         self._small, self._large, self._large_from = self.chunks.small, self.chunks.large, self.range.chunk_size // 2
-        self._parked = Parked(self.range.device)
-        self._dropped: deque[Block] = deque()
+        self._late = LateFrees(self.range, self._blocks)
+        self._dropped = self._late.dropped
         self._spare = HeapSpare(self.chunks, self.turn)
 
     def __repr__(self) -> str:
@@ -125,13 +122,14 @@ class Heap:
             if turn.setdefault(0, block) is not block:
                 turn.wait(block)
             if self._dropped:
-                self._free_dropped()
+                self._late.collect_dropped(self._give)
             block.requested = requested = size if type(size) is int and 0 < size <= _LARGEST else parse_size(size)
             block.size = length = requested + _LAST & ~_LAST
             arenas = self._small if length < self._large_from else self._large
             arena = arenas.get(stream) if stream is None or type(stream) is int else None
-            if arena is None:  # so it is for CU_STREAM_PER_THREAD: its arenas have other keys
-                arena = self._arena_of(stream, length)
+            if arena is None:  # so it is for CU_STREAMPER_THREAD: its arenas have other keys
+                self.range.check_awake()
+                arena = self.chunks.arena(stream, length)
             block.arena = arena
             if self.range.asleep:
                 self.range.check_awake()
@@ -157,20 +155,20 @@ class Heap:
             if turn.setdefault(0, block) is not block:
                 turn.wait(block)
             if self._dropped:
-                self._free_dropped()
+                self._late.collect_dropped(self._give)
             if self._blocks.get(block.offset) is not block:
                 self._check_mine(block)
             if self.range.relied_on:
                 self.range.check_unused(block.offset, block.offset + block.size, "free")
             arena = block.arena
-            if after is not None and (after != arena.stream or type(after) is not int or after == _PER_THREAD):
-                self._park(block, after)
+            if after is not None and (after != arena.stream or type(after) is not int or after == PER_THREAD):
+                self._late.add(block, after, self._give)
             elif self.keep:
                 del self._blocks[block.offset]
                 arena.clock += 1
                 arena.give(block.offset, block.size, arena.clock)
             else:
-                self._give(block)
+                self._give(block, False)
             del turn[0]
         except (VmmError, TypeError):
             turn.end(block)
@@ -196,7 +194,7 @@ class Heap:
         """Give every chunk back that holds no block; how many bytes. What work still uses retires first."""
         with self.turn.taken():
             self.range.check_awake()
-            self._collect_freed()
+            self._late.collect(self._give)
             return self.chunks.give_back() * self.range.chunk_size
 
     def collect(self, *, wait: bool = False) -> int:
@@ -206,7 +204,7 @@ class Heap:
         """
         with self.turn.taken():
             self.range.check_awake()
-            self._collect_freed(wait=wait)
+            self._late.collect(self._give, wait=wait)
             return self.range.collect(wait=wait)
 
     @uninterrupted
@@ -215,42 +213,27 @@ class Heap:
         with self.turn.taken(), Finishing() as rest:
             rest.run(self.range.close)
             rest.run(self.chunks.forget)
-            rest.run(self._parked.forget)
+            rest.run(self._late.forget)
             self._blocks.clear()
-            self._dropped.clear()
 
     def check(self) -> None:
         """Raise AssertionError where the books contradict each other or the range. For tests."""
-        check_heap(self.chunks, [*self._blocks.values(), *self._parked.blocks])
+        check_heap(self.chunks, [*self._blocks.values(), *self._late.waiting])
 
     # -- steps ----------------------------------------------------------------------------------------------------
-
-    def _arena_of(self, stream: Stream | None, length: int) -> Arena:
-        """The arena of a stream, by whatever object names it."""
-        self.range.check_awake()
-        if stream is None:
-            return self.chunks.arena(None, None, length)
-        handle = stream_handle(stream)
-        key = (handle, threading.get_ident()) if handle == _PER_THREAD else handle
-        return self.chunks.arena(key, handle, length)
 
     @uninterrupted
     def _take_more(self, arena: Arena, length: int, alignment: Size, stream: Stream | None) -> int:
         """Take what no free span has, or what an alignment needs beyond the usual."""
         if alignment == ALIGNMENT:
             return self._extend(arena, length, stream)
-        wanted = parse_size(alignment, name="alignment")
-        if wanted & (wanted - 1) or wanted > self.range.chunk_size:
-            most = format_size(self.range.chunk_size)
-            raise AlignmentError(f"alignment {alignment!r} is no power of two up to the chunk of {most}")
+        wanted = parse_alignment(alignment, self.range.chunk_size)
         found = length + max(0, wanted - ALIGNMENT)  # an aligned place is in it; the rest goes back
         offset = arena.take(found)
         if offset is None:
             offset = self._extend(arena, found, stream)
         start = offset + -(self.range.base + offset) % wanted
-        for first, stop in ((offset, start), (start + length, offset + found)):
-            if first < stop:
-                arena.give(first, stop - first, arena.clock)
+        arena.give_around(offset, offset + found, start, start + length)
         if not self.keep:
             try:
                 self.chunks.decommit(arena.empty_runs())
@@ -262,18 +245,18 @@ class Heap:
     def _extend(self, arena: Arena, length: int, stream: Stream | None) -> int:
         """Make room for ``length`` in an arena that has none, and take it. What lies empty goes before memory lacks."""
         while True:
-            if self._parked or self._dropped:
-                self._collect_freed()
+            if self._late:
+                self._late.collect(self._give)
                 offset = arena.take(length)
                 if offset is not None:
                     return offset
             try:
                 return self.chunks.extend(arena, length, stream)
             except OutOfMemoryError:
-                if not (self.chunks.give_back() or self.chunks.wait() or self._parked.wait()):
+                if not (self.chunks.give_back() or self.chunks.wait() or self._late.wait()):
                     raise
 
-    def _give(self, block: Block, *, settled: bool = False) -> None:
+    def _give(self, block: Block, settled: bool) -> None:
         """Let the bytes of a block be free, in the order of its stream, or ``settled`` for anybody."""
         arena, offset = block.arena, block.offset
         del self._blocks[offset]
@@ -293,42 +276,6 @@ class Heap:
             arena.cut(start, block.offset, block.size)
             self._blocks[block.offset] = block
             raise
-
-    @uninterrupted
-    def _collect_freed(self, *, wait: bool = False) -> None:
-        """Free what was dropped, and what was freed after other work, once that is done."""
-        self._free_dropped()
-        self._parked.collect(self._unpark, wait=wait)
-
-    def _unpark(self, block: Block) -> None:
-        self._blocks[block.offset] = block
-        try:
-            self._give(block, settled=block.stream is None)
-        except VmmError:
-            self._blocks.pop(block.offset, None)
-            raise
-
-    @uninterrupted
-    def _free_dropped(self) -> None:
-        for _ in range(len(self._dropped)):
-            block = self._dropped.popleft()
-            try:
-                if self._blocks.get(block.offset) is block:
-                    self.range.check_unused(block.offset, block.offset + block.size, "free")
-                    self._give(block)
-            except StateError:
-                self._dropped.append(block)  # an array outlives it for a moment
-            except VmmError:
-                self._dropped.append(block)
-                raise
-
-    @uninterrupted
-    def _park(self, block: Block, after: After) -> None:
-        """Free a block when other work is done, or now if it is."""
-        if self._parked.add(block, after):
-            del self._blocks[block.offset]
-        else:
-            self._give(block, settled=block.stream is None)  # else its own stream may still use it
 
     def _check_mine(self, block: Block) -> None:
         if not self.holds(block):
@@ -352,6 +299,6 @@ class Heap:
             if self.turn.get(0) is block:
                 arena = getattr(block, "arena", None)
                 if arena is not None:
-                    held = [*self._blocks.values(), *self._parked.blocks]
+                    held = [*self._blocks.values(), *self._late.waiting]
                     arena.rebuild((one.offset, one.size) for one in held if one.arena is arena)
                 self.turn.end(block)

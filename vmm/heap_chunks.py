@@ -7,18 +7,22 @@ any more is mapped where it is needed. So physical memory never fragments.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sized
 
 from .arena import Arena, EmptyRun, runs_of
 from .errors import OutOfMemoryError
-from .fence import After, Fence
+from .fence import After
 from .finishing import Finishing
 from .growable import GrowableRange
+from .settling import Settling
 from .shortage.addresses import span_shortage
 from .sizes import format_size
 from .spans import FreeSpans
+from .streams import Stream, stream_handle
 
-_MOST_FENCES = 4
+PER_THREAD = 2
+"""CU_STREAM_PER_THREAD: one handle, and another stream in every thread."""
 _BATCH = 32
 """Chunks that are brought together, or are new, in one go."""
 _MARGIN = 12
@@ -38,21 +42,23 @@ class HeapChunks:
         self.leaving: list[tuple[int, int]] = []  # (first, stop), of no arena: their memory retires
         self.small: dict[object, Arena] = {}
         self.large: dict[object, Arena] = {}
-        self._settling: list[tuple[dict[Arena, int], Fence]] = []  # clocks that a fence will have settled
+        self._settling = Settling(range_.device)
 
     @property
     def arenas(self) -> list[Arena]:
         """All of them."""
         return [*self.large.values(), *self.small.values()]
 
-    def arena(self, key: object, stream: int | None, length: int) -> Arena:
-        """The arena of a stream for blocks of ``length``, without chunks at first."""
+    def arena(self, stream: Stream | None, length: int) -> Arena:
+        """The arena of a stream, by whatever object names it, for blocks of ``length``; without chunks at first."""
+        handle = None if stream is None else stream_handle(stream)
+        key: object = (handle, threading.get_ident()) if handle == PER_THREAD else handle
         small = length < self.chunk_size // 2
         known = self.small if small else self.large
         found = known.get(key)
         if found is None:
             boundary = 1 if small else self.chunk_size
-            found = known[key] = Arena(key, stream, self.chunk_size, boundary=boundary)
+            found = known[key] = Arena(key, handle, self.chunk_size, boundary=boundary)
         return found
 
     @property
@@ -80,7 +86,7 @@ class HeapChunks:
         self._collect_addresses()
         ample = -(-(length + length // _MARGIN) // self.chunk_size)
         idle = self._idle(arena, max(ample, _BATCH))
-        if sum(map(len, idle)) < ample and self._settle(arena, after):
+        if sum(map(len, idle)) < ample and self._settling.settle(self.arenas, arena, after):
             idle = self._idle(arena, max(ample, _BATCH))
         lie = sum(map(len, idle))
         if 2 * lie >= ample > 2 and not self._exact:  # much lies empty, in pieces
@@ -187,54 +193,6 @@ class HeapChunks:
                 found += other.empty_runs(most - sum(map(len, found)), settled=True)
         return found
 
-    # -- which work is done ---------------------------------------------------------------------------------------
-
-    def _settle(self, arena: Arena, after: After) -> bool:
-        """See whose freed memory is used by no work any more, and watch the work on what was freed since.
-
-        Whether anything is known now that was not. A stream's handle serves only in a call that names it, for ``arena``
-        and its like: later the stream may be destroyed. The memory of others is watched with all work of the device.
-        """
-        if len(self._settling) < _MOST_FENCES:
-            mine: dict[Arena, int] = {}
-            others: dict[Arena, int] = {}
-            for one in self.arenas:
-                known = max((clocks.get(one, 0) for clocks, _ in self._settling), default=0)
-                if one.clock > max(known, one.settled) and one.largest >= self.chunk_size:
-                    (mine if one.key == arena.key else others)[one] = one.clock
-            if arena.stream is None:
-                mine, others = {**mine, **others}, {}
-            self._watch(mine, after)
-            self._watch(others, None)
-        return self._look()
-
-    def _watch(self, clocks: dict[Arena, int], after: After) -> None:
-        if clocks:
-            self._settling.append((clocks, self.range.device.fence(after)))
-
-    def _look(self) -> bool:
-        """Settle what lies behind open fences; whether there was any."""
-        found = False
-        with Finishing() as rest:
-            for one in list(self._settling):
-                clocks, fence = one
-                if fence.done:
-                    for arena, clock in clocks.items():
-                        arena.settled = max(arena.settled, clock)
-                    self._settling.remove(one)
-                    rest.run(fence.close)
-                    found = True
-        return found
-
-    def forget(self) -> None:
-        """Drop everything: the range is closed, and all work is done."""
-        settling, self._settling = self._settling, []
-        self.small.clear()
-        self.large.clear()
-        with Finishing() as rest:
-            for _clocks, fence in settling:
-                rest.run(fence.close)
-
     # -- chunks go ------------------------------------------------------------------------------------------------
 
     def give_back(self, most: int | None = None) -> int:
@@ -278,6 +236,12 @@ class HeapChunks:
             else:
                 self.addresses.give(first, stop - first)
         self.leaving = waiting
+
+    def forget(self) -> None:
+        """Drop everything: the range is closed, and all work is done."""
+        self.small.clear()
+        self.large.clear()
+        self._settling.forget()
 
     def _empty_runs(self) -> Iterator[EmptyRun]:
         for arena in self.arenas:

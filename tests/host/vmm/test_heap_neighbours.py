@@ -56,12 +56,20 @@ def test_case_7_what_is_cached_is_used_before_anything_is_refused(small):
             heap.allocate(size, stream=0).free()
 
 
-def test_a_growth_of_more_than_is_needed_never_leads_to_a_refusal(small):
+@pytest.mark.parametrize("budget", [None, 300])
+def test_a_growth_of_more_than_is_needed_never_leads_to_a_refusal(budget):
     """A large heap takes some chunks more in one go, but not the last ones."""
-    with vmm.Heap(small, "1 GiB") as heap:
-        blocks = [heap.allocate(CHUNK) for _ in range(8)]
-        assert heap.committed == 8 * CHUNK
-        assert len({block.address for block in blocks}) == 8
+    driver = vmm.HostDriver(memory=300 * CHUNK if budget is None else 1000 * CHUNK, backing="none")
+    with (
+        vmm.Device(driver=driver) as device,
+        vmm.ChunkSupply(device, budget=budget and budget * CHUNK) as supply,
+        vmm.Heap(device, "4 GiB", supply=supply) as heap,
+    ):
+        blocks = [heap.allocate(CHUNK) for _ in range(200)]
+        assert heap.committed > 200 * CHUNK
+        blocks += [heap.allocate(CHUNK) for _ in range(100)]
+        assert heap.committed == 300 * CHUNK
+        assert len({block.address for block in blocks}) == 300
 
 
 def test_a_heap_that_is_in_a_change_spares_nothing_and_waits_for_who_looks(small):
