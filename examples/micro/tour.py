@@ -177,15 +177,15 @@ def _alone(stage: Stage, requests: list[Request]) -> bool:
 
 
 class Most:
-    """The most blocks that the sequences of a pool name, and hold, after any step."""
+    """The step after which the sequences of a pool held the most blocks: how many, and how many their tables named."""
 
     def __init__(self, pool: paged.KVPool) -> None:
-        self.pool, self.named, self.held = pool, 0, 0
+        self.pool, self.held, self.named = pool, 0, 0
 
     def look(self) -> None:
         """See how many there are now."""
-        self.named = max(self.named, sum(len(sequence.held) for sequence in self.pool.sequences))
-        self.held = max(self.held, blocks_held(self.pool))
+        now = blocks_held(self.pool), sum(len(sequence.held) for sequence in self.pool.sequences)
+        self.held, self.named = max(now, (self.held, self.named))
 
 
 def blocks_held(pool: paged.KVPool) -> int:

@@ -127,3 +127,17 @@ def test_the_training_script_writes_a_model_that_can_be_read(examples, tmp_path)
     tokenizer = read_tokenizer(tmp_path / "tokenizer.bin", config.vocab)
     assert (tmp_path / "tokenizer.bin").read_bytes() == (examples / "micro" / "tokenizer.bin").read_bytes()
     assert tokenizer.decode(tokenizer.encode("one plus one is two.")) == "one plus one is two."
+
+
+@pytest.mark.exhaustive
+def test_the_example_passes_mypy_strict(examples, tmp_path):
+    pytest.importorskip("mypy", reason="needs the dev extra: python -m pip install -e '.[dev]'")
+    root, programs = examples.parent, ("tiny_llm.py", "train_micro_model.py", "llama", "micro")
+    options = ["--config-file", root / "pyproject.toml", "--cache-dir", tmp_path, "--explicit-package-bases"]
+    command = [sys.executable, "-m", "mypy", *options, *(examples / name for name in programs)]
+    environment = {**os.environ, "MYPYPATH": f"{examples}{os.pathsep}{root}"}
+    done = subprocess.run(
+        list(map(str, command)), cwd=root, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stdout
+    assert "no issues found in" in done.stdout
