@@ -205,6 +205,15 @@ def test_case_27_with_one_key_for_everything_different_tokens_never_share():
     assert len(cache.match(np.array([1, 2, 3, 4, 0], np.int32), 1)[0]) == 0
 
 
+def test_with_one_key_for_everything_the_same_tokens_after_others_are_another_block():
+    cache = PrefixCache(40, 2, hash=lambda tokens, size, *_: np.full(len(tokens) // size, 7, np.uint64))
+    for ids, blocks, known in (([5, 6], [0], 0), ([1, 2], [1], 0), ([1, 2, 3, 4], [1, 2], 1)):
+        tokens = np.array(ids, np.int32)
+        cache.store(tokens, cache.keys(tokens, 0), 0, np.array(blocks), known)
+    assert cache.match(np.array([5, 6, 3, 4, 0], np.int32), 0)[0].tolist() == [0]
+    assert cache.match(np.array([3, 4, 3, 4, 0], np.int32), 0)[0].tolist() == []
+
+
 def test_the_same_block_after_another_prefix_is_another(pool):
     first, _ = run(pool, prompt((0, SIZE), (100, SIZE), (0, 1)))
     first.publish()
