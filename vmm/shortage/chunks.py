@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..accounts import UNBOUNDED, Account, Accounts
 from ..errors import VmmError
 from ..sizes import format_size
-from .device_memory import OTHERS, device_limit, holders_on
+from .device_memory import device_limit, holders_on
 from .report import Held, Limit, Portion, Remedy, Shortage, sorted_limits
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Books:
         beside = sum(one.bytes or 0 for one in holders_on(self.stock.device)) - self.stock.accounts.out * self.size
         if lacking <= beside - len(self.stock.cached) * self.size:
             text = f"free {format_size(lacking)} of what else is on the device"
-            yield Remedy("free elsewhere", lacking, count * self.size, text, OTHERS)
+            yield Remedy("free elsewhere", lacking, count * self.size, text, "not this supply's")
 
     # -- steps --------------------------------------------------------------------------------------------------
 
