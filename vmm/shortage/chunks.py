@@ -13,6 +13,7 @@ from ..accounts import UNBOUNDED, Account, Accounts
 from ..errors import VmmError
 from ..sizes import format_size
 from .device_memory import device_limit, holders_on
+from .floors import who_is
 from .report import Held, Limit, Portion, Remedy, Shortage, sorted_limits
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Books:
         """The memory that there is: in use, on its way back, and cached."""
         real, cached = self.stock.accounts, len(self.stock.cached)
         return (
-            Portion("in use", real.settled * self.size),
+            Portion("held", real.settled * self.size),
             Portion("retiring", real.retiring * self.size),
             Portion("cached", cached * self.size),
         )
@@ -115,7 +116,9 @@ class Books:
         """Who has what the limit bounds."""
         if limit in ("device", "driver"):
             return holders_on(self.stock.device)
-        return tuple(Held(one.name, one.out * self.size) for one in self.stock.accounts.all if one.out)
+        return tuple(
+            Held(who_is(self.accounts, one), one.out * self.size) for one in self.stock.accounts.all if one.out
+        )
 
     # -- remedies -----------------------------------------------------------------------------------------------
 
@@ -161,7 +164,7 @@ class Books:
             one.out -= lacking
             if self._allows(accounts, mine, count, freed=lacking):
                 size = lacking * self.size
-                text = f"free {format_size(size)} of what {one.name} holds"
+                text = f"free {format_size(size)} of {who_is(self.accounts, one)}"
                 action = "free here" if at == self.at else "free elsewhere"
                 yield Remedy(action, size, count * self.size, text, "the bytes in it")
 
@@ -177,7 +180,7 @@ class Books:
     def _free_here(self, count: int) -> Iterator[Remedy]:
         lacking = count - (self.device_chunks or 0)
         if lacking <= self.mine.out:
-            text = f"free {format_size(lacking * self.size)} of what {self.mine.name} holds"
+            text = f"free {format_size(lacking * self.size)} of {who_is(self.accounts, self.mine)}"
             yield Remedy("free here", lacking * self.size, count * self.size, text, "the bytes in it")
 
     def _free_elsewhere(self, count: int) -> Iterator[Remedy]:

@@ -25,9 +25,16 @@ def floor_shortage(accounts: Accounts, account: Account, needed: int, left: int)
         cause="shared budget",
         limits=(Limit("shared budget", left * size, text),),
         portions=tuple(Portion(one.name, one.out * size) for one in takers),
-        holders=tuple(Held(one.name, one.out * size) for one in takers),
+        holders=tuple(Held(who_is(accounts, one), one.out * size) for one in takers),
         remedies=tuple(_remedies(accounts, account, needed, left)),
     )
+
+
+def who_is(accounts: Accounts, account: Account) -> str:
+    """A taker in a text: the share by its name, or whoever takes from the supply itself."""
+    if account.name != accounts.unnamed.name:
+        return account.name
+    return "who has no share" if accounts.named else "the ranges of this supply"
 
 
 def _remedies(accounts: Accounts, account: Account, needed: int, left: int) -> list[Remedy]:
@@ -41,6 +48,6 @@ def _remedies(accounts: Accounts, account: Account, needed: int, left: int) -> l
         mine = copy.all[accounts.all.index(account)] if account in accounts.all else None
         room = copy.shared_room(mine) if mine else copy.shared_room(account)
         if room >= needed:
-            text = f"free {format_size(lacking * size)} of what {one.name} holds"
+            text = f"free {format_size(lacking * size)} of {who_is(accounts, one)}"
             found.append(Remedy("free elsewhere", lacking * size, needed * size, text, "their bytes"))
     return found

@@ -161,7 +161,7 @@ def test_only_who_has_so_much_is_asked_for_the_memory_of_a_floor(device):
     ):
         held = rich.take(2), poor.take(1)
         report = report_of(supply.share, "b", floor=3 * CHUNK)
-        assert [one.text for one in report.remedies] == ["free 4 MiB of what rich holds"]
+        assert [one.text for one in report.remedies] == ["free 4 MiB of rich"]
         rich.give(held[0])
         poor.give(held[1])
 
