@@ -59,6 +59,8 @@ setup(
         "cuda12": CUDA12,
         "host": ["ziglang>=0.13"],  # a C++ compiler as a wheel, for the kernels on a CPU
         "metrics": ["prometheus-client>=0.20"],
+        "nvml": ["nvidia-ml-py>=12.535"],  # who else has memory of a GPU
+        "interop": ["cuda-core>=0.3.2,<2", "numba-cuda>=0.30"],  # the light ones; RMM and PyTorch are of one CUDA
         "test": TEST,
         "dev": DEV,
         "docs": DOCS,

@@ -55,9 +55,11 @@ def named(name):
     package, *parts = name.split(".")
     found = importlib.import_module(package)
     for done, part in enumerate(parts, start=1):
-        if not hasattr(found, part):
-            with contextlib.suppress(TypeError, ModuleNotFoundError):
-                found = importlib.import_module(".".join([package, *parts[: done - 1]]))
+        for depth in (done, done - 1):  # a module that nobody has imported yet, or one that is hidden
+            if not hasattr(found, part):
+                with contextlib.suppress(TypeError, ModuleNotFoundError):
+                    hiding = importlib.import_module(".".join([package, *parts[:depth]]))
+                    found = hiding if depth < done else found
         found = getattr(found, part)
     return found
 

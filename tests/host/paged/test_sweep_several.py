@@ -190,6 +190,7 @@ QUESTIONS = {
     "SwapSpace.size", "SwapSpace.used", "SwapSpace.leaving", "SwapSpace.free", "SwapSpace.swapped",
     "ModelPool.committed", "ModelPool.live", "ModelPool.sequences", "ModelPool.groups", "ModelPool.check",
     "ModelPool.plan", "ModelPool.drop_idle", "ModelSequence.length", "ModelSequence.__init__",
+    "ModelPool.busy", "ModelPool.new_chunks", "ModelSequence.shortage", "SwapSpace.shortage",
 }  # fmt: skip
 """They call no driver."""
 
