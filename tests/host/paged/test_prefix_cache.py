@@ -39,15 +39,18 @@ def run(pool, ids, generated=0, salt=0):
 # -- keys -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_chain_in_one_step_is_the_chain_step_by_step():
+@pytest.mark.parametrize("size", [1, 7, 16, 22])
+@pytest.mark.parametrize("step", [1, 3])  # every third id of an array: they do not lie side by side
+def test_the_chain_in_one_step_is_the_chain_step_by_step(size, step):
     mask = (1 << 64) - 1
-    tokens = np.random.default_rng(1).integers(0, 1 << 31, 200 * SIZE + 7).astype(np.int32)
-    keys = chain_keys(tokens, SIZE, 5).tolist()
+    tokens = np.random.default_rng(1).integers(0, 1 << 31, step * (200 * size + size // 2)).astype(np.int32)[::step]
+    keys = chain_keys(tokens, size, 5).tolist()
     assert len(keys) == 200
     total = 5  # 5 ^ (5 >> 32)
     for index in range(200):
-        row = tokens[index * SIZE : (index + 1) * SIZE].tolist()
-        alone = 1 + sum(token * number for token, number in zip(row, multipliers(SIZE).tolist(), strict=True))
+        row = tokens[index * size : (index + 1) * size].tolist()
+        words = row if size % 2 else [low + (high << 32) for low, high in zip(row[::2], row[1::2], strict=True)]
+        alone = 1 + sum(word * number for word, number in zip(words, multipliers(len(words)).tolist(), strict=True))
         total = (total + weights(256).tolist()[index] * alone) & mask
         assert keys[index] == total ^ (total >> 32)
 
