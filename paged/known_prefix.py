@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING
 
 from .allocation import can_take
 from .blocks.block_ids import Ids as Blocks
 from .prefix.cached_blocks import CachedBlocks
 from .prefix.chain_hash import Tokens
-from .prefix.known_tokens import KnownTokens, as_ids
+from .prefix.known_tokens import KnownTokens, TokenIds, as_ids
 from .whole_number import whole_number
 
 if TYPE_CHECKING:
     from .pool import KVPool
 
 
-def hold_prefix(pool: KVPool, prompt: Ids[int] | Tokens, salt: int) -> tuple[Blocks, KnownTokens]:
+def hold_prefix(pool: KVPool, prompt: TokenIds, salt: int) -> tuple[Blocks, KnownTokens]:
     """Hold the blocks of a prompt's known prefix for a new sequence.
 
     Raises ValueError for ids that are none, and for a pool without a prefix cache.
@@ -28,7 +27,7 @@ def hold_prefix(pool: KVPool, prompt: Ids[int] | Tokens, salt: int) -> tuple[Blo
     return blocks, known
 
 
-def can_hold(pool: KVPool, prompt: Ids[int] | Tokens, salt: int, spare: int) -> bool:
+def can_hold(pool: KVPool, prompt: TokenIds, salt: int, spare: int) -> bool:
     """What ``KVPool.can_begin`` says of a pool that is awake."""
     cache, ids, salt = _asked(pool, prompt, salt)
     needed = -(-len(ids) // pool.layout.block_size) + spare
@@ -38,7 +37,7 @@ def can_hold(pool: KVPool, prompt: Ids[int] | Tokens, salt: int, spare: int) -> 
     return pool.prefix_losses == pool.range.losses and can_take(pool, needed - cache.cache.in_use(ids, salt))
 
 
-def _asked(pool: KVPool, prompt: Ids[int] | Tokens, salt: int) -> tuple[CachedBlocks, Tokens, int]:
+def _asked(pool: KVPool, prompt: TokenIds, salt: int) -> tuple[CachedBlocks, Tokens, int]:
     """The cache, and a prompt and its salt as it takes them."""
     ids = as_ids(prompt)
     if ids is None or pool.prefix is None:

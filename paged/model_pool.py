@@ -17,8 +17,7 @@ from vmm.uninterrupted import uninterrupted, whole
 from .layout import KVLayout
 from .model_sequence import ModelSequence
 from .pool import KVPool
-from .prefix.chain_hash import Tokens
-from .prefix.known_tokens import as_ids
+from .prefix.known_tokens import TokenIds, as_ids
 from .sequence import Sequence
 from .spec import KVSpec, ModelSpec
 
@@ -145,7 +144,7 @@ class ModelPool:
     # -- changes ------------------------------------------------------------------------------------------------
 
     @uninterrupted
-    def sequence(self, prompt: Ids[int] | Tokens | None = None, *, salt: int = 0) -> ModelSequence:
+    def sequence(self, prompt: TokenIds | None = None, *, salt: int = 0) -> ModelSequence:
         """A new sequence: without tokens, or with the longest prefix of ``prompt`` that every group's cache knows.
 
         Raises as ``KVPool.sequence``; no group has anything then.
@@ -240,7 +239,7 @@ class ModelPool:
         needed = sum(count * pool.layout.row_bytes for pool, count in zip(self.pools, rows, strict=True))
         return left is None or needed <= left
 
-    def _begin(self, prompt: Ids[int] | Tokens | None, salt: int) -> list[Sequence]:
+    def _begin(self, prompt: TokenIds | None, salt: int) -> list[Sequence]:
         with contextlib.ExitStack() as undo:
             parts: list[Sequence] = []
             undo.callback(self._end, parts)

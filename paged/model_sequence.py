@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import operator
-from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING
 
 from vmm import After, OutOfMemoryError, RangeError, Shortage, Stream, VmmError
@@ -14,8 +13,7 @@ from vmm.uninterrupted import uninterrupted
 
 from .append_undo import AppendUndo
 from .growth import blocks_for
-from .prefix.chain_hash import Tokens
-from .prefix.known_tokens import as_ids
+from .prefix.known_tokens import TokenIds, as_ids
 from .sequence import Sequence
 from .shortage.groups import group_shortage
 from .tables.block_table import Slots
@@ -56,7 +54,7 @@ class ModelSequence:
         return group_shortage(self.model, [_blocks_for(part, tokens) for part in self.parts])
 
     @uninterrupted
-    def append(self, tokens: int | Ids[int] | Tokens, *, stream: Stream = 0) -> list[Slots]:
+    def append(self, tokens: int | TokenIds, *, stream: Stream = 0) -> list[Slots]:
         """Make room for more tokens in every group, and return their slots, int64 [tokens] a group.
 
         What a group's window will never show again goes then, behind the work on ``stream``: the new tokens' queries

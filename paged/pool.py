@@ -21,8 +21,8 @@ from .layout import KVLayout
 from .pool_options import check_events, room_for
 from .pool_state import PoolState
 from .prefix.cache_events import Listener
-from .prefix.chain_hash import Tokens
 from .prefix.eviction import Order
+from .prefix.known_tokens import TokenIds
 from .sequence import Sequence
 from .shortage.cause import shortage_of
 from .spare import give_up_chunks, spare_chunks
@@ -116,7 +116,7 @@ class KVPool(PoolState):
         blocks = whole_number("blocks", blocks)
         return self._usable and can_take(self, blocks)
 
-    def can_begin(self, prompt: Ids[int] | Tokens, *, salt: int = 0, spare: int = 0) -> bool:
+    def can_begin(self, prompt: TokenIds, *, salt: int = 0, spare: int = 0) -> bool:
         """Whether all of a prompt would have room now, the blocks of its known prefix shared, beside ``spare`` blocks.
 
         ``prompt`` is token ids. If so, ``sequence(prompt)`` and an append of the rest succeed, and leave ``spare``
@@ -139,7 +139,7 @@ class KVPool(PoolState):
     # -- sequences ----------------------------------------------------------------------------------------------
 
     @one_thread
-    def sequence(self, prompt: Ids[int] | Tokens | None = None, *, salt: int = 0) -> Sequence:
+    def sequence(self, prompt: TokenIds | None = None, *, salt: int = 0) -> Sequence:
         """A new sequence: without tokens, or with the prefix of ``prompt`` (token ids) that the prefix cache knows.
 
         At least one token of a prompt is always left to append. Prompts of different ``salt`` never share.

@@ -11,8 +11,7 @@ from vmm.one_thread import one_thread
 
 from . import growth, release
 from .known_prefix import forget_lost
-from .prefix.chain_hash import Tokens
-from .prefix.known_tokens import KnownTokens, as_ids
+from .prefix.known_tokens import KnownTokens, TokenIds, as_ids
 from .tables.batched_table import Numbers
 from .tables.block_table import Slots, Tables
 from .whole_number import whole_number
@@ -86,7 +85,7 @@ class Sequence:
     # -- changes ------------------------------------------------------------------------------------------------
 
     @one_thread
-    def append(self, tokens: int | Ids[int] | Tokens, *, stream: Stream = 0) -> Slots:
+    def append(self, tokens: int | TokenIds, *, stream: Stream = 0) -> Slots:
         """Make room for more tokens, by their number or their ids, and return their slots, int64 [tokens].
 
         With a prefix cache, blocks whose tokens are known by their ids (the prompt's are) can be found by later prompts

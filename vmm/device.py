@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .choice import open_driver
 from .driver import ILLEGAL_ADDRESS, Driver, error_of
@@ -41,6 +41,9 @@ class Cache(Protocol):
 
     @property
     def releasable(self) -> int: ...
+
+
+Opened = TypeVar("Opened", bound="Device")
 
 
 class Device:
@@ -81,7 +84,7 @@ class Device:
         text = f"Device({self.ordinal}: {self.name}, driver {self.driver.name}, backing {self.backing}, "
         return f"{text}{format_size(self.total)}, granularity {format_size(self.granularity)})"
 
-    def __enter__(self) -> Device:
+    def __enter__(self: Opened) -> Opened:
         return self
 
     def __exit__(self, *exc: object) -> None:

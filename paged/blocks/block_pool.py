@@ -130,8 +130,9 @@ class BlockPool:
         found = self.find(blocks, rows)
         if found is None:
             raise OutOfMemoryError(
-                f"{blocks} blocks asked, {self.largest_grantable(rows)} can be had: {self.used} are in use, "
-                f"{self.committed.count} of {self.max_rows} rows committed; free blocks or raise the budget",
+                f"{blocks} block{'s' * (blocks != 1)} asked, {self.largest_grantable(rows)} can be had: "
+                f"{self.used} are in use, {self.committed.count} of {self.max_rows} rows committed; "
+                "free blocks or raise the budget",
                 block_shortage(self, blocks, rows),
             )
         return found

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .chain_hash import Keys, Tokens
+
+TokenIds = Sequence[int] | np.ndarray[Any, np.dtype[np.integer[Any]]]
+"""Token ids as a user has them: a list, or an array [n] of any integers. int32 is taken as it is."""
 
 _INT32 = np.dtype(np.int32)
 _NO_KEYS: Keys = np.zeros(0, np.uint64)

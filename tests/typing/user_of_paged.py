@@ -43,7 +43,7 @@ def integers() -> NDArray[np.int64]:
 
 def serving(device: vmm.Device) -> str:
     with paged.KVPool(device, LAYOUT, budget="16 MiB", prefix_cache=True) as pool:
-        first: paged.Sequence = pool.sequence(np.arange(40, dtype=np.int32))
+        first: paged.Sequence = pool.sequence(np.arange(40))
         slots: NDArray[np.int64] = first.append(40 - first.length)
         batch = paged.Batch(pool, [first, first.fork()])
         with_tables = paged.DeviceTables(batch, max_sequences=4, max_blocks=64)
@@ -54,6 +54,8 @@ def serving(device: vmm.Device) -> str:
         swap = paged.SwapSpace(device, "8 MiB")
         away: paged.Swapped = swap.put(first)
         swap.restore(away).free()
+        listed = pool.sequence([1, 2, 3])
+        listed.append(np.array([1, 2, 3], np.int32))
         swap.close()
         return short.lines()[0] if short and len(slots) else ""
 

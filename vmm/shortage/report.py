@@ -118,7 +118,7 @@ class Shortage:
 
     def _headline(self) -> str:
         granted = "nobody knows how much" if self.granted is None else self._count(self.granted)
-        unit = "" if self.unit == "bytes" else f" {self.unit}"
+        unit = "" if self.unit == "bytes" else f" {self.unit.removesuffix('s') if self.asked == 1 else self.unit}"
         return f"{self._count(self.asked)}{unit} asked, {granted} can be had"
 
     def _allowed(self, limit: Limit) -> str:

@@ -153,7 +153,7 @@ def test_case_30_no_block_for_the_copy(pool, picture):
     sequence_of(pool, 62 * 16)
     before = picture(pool)
     assert not batch.can_append()
-    with pytest.raises(vmm.OutOfMemoryError, match="1 blocks asked, 0 can be had"):
+    with pytest.raises(vmm.OutOfMemoryError, match="1 block asked, 0 can be had"):
         batch.append()
     assert picture(pool) == before
 

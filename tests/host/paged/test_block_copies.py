@@ -76,7 +76,7 @@ def test_no_batch_reads_what_it_writes():
 
 def test_no_block_for_a_circle_is_not_now(pool):
     blocks = marked(pool, pool.blocks_total)
-    with pytest.raises(vmm.OutOfMemoryError, match="1 blocks asked, 0 can be had"):
+    with pytest.raises(vmm.OutOfMemoryError, match="1 block asked, 0 can be had"):
         pool.copy_blocks([(blocks[0], blocks[1]), (blocks[1], blocks[0])])
     assert values(pool, blocks[:2]) == blocks[:2]
     pool.copy_blocks([(blocks[0], blocks[1]), (blocks[1], blocks[2])])  # a chain needs none

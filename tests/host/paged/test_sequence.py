@@ -35,7 +35,7 @@ def test_append_is_all_or_nothing(pool, picture):
     before = picture(pool)
     assert sequence.can_append(3)
     assert not sequence.can_append(4)
-    with pytest.raises(vmm.OutOfMemoryError, match="1 blocks asked, 0 can be had"):
+    with pytest.raises(vmm.OutOfMemoryError, match="1 block asked, 0 can be had"):
         sequence.append(4)
     assert picture(pool) == before
     assert sequence.append(3).tolist() == [509, 510, 511]
@@ -120,7 +120,7 @@ def test_case_30_a_copy_without_a_free_block_is_not_now(pool, picture):
     child = parent.fork()
     before = picture(pool)
     assert not child.can_append(1)
-    with pytest.raises(vmm.OutOfMemoryError, match="1 blocks asked, 0 can be had"):
+    with pytest.raises(vmm.OutOfMemoryError, match="1 block asked, 0 can be had"):
         child.append(1)
     assert picture(pool) == before
     parent.free()

@@ -120,7 +120,7 @@ def test_a_floor_keeps_what_is_cached_and_a_ceiling_what_is_not(supply, make_lay
         held = two.allocate(6)
         assert one.range.committed == 5 * CHUNK
         assert not two.can_allocate(1)
-        with pytest.raises(vmm.OutOfMemoryError, match="1 blocks asked, 0 can be had"):
+        with pytest.raises(vmm.OutOfMemoryError, match="1 block asked, 0 can be had"):
             two.allocate(1)
         two.free(held)
         one.trim(cache=True)
