@@ -90,7 +90,7 @@ def run(checkpoint: Path | None, tokenizer: Path | None, wanted: Wanted, *, all_
     with vmm.Device(0) as device:
         stage = Stage(device, checkpoint or MICRO, tokenizer)
         if all_of_it:
-            print(f"{device}\n{stage.config}")
+            print(f"{__doc__}\n{device}\n{stage.config}")
             return tour(stage)
         write(stage, replace(wanted, prompts=("",), tokens=1))  # loads the kernels: compiled the first time, not timed
         wall, process = time.perf_counter(), time.process_time()
@@ -107,7 +107,12 @@ def run(checkpoint: Path | None, tokenizer: Path | None, wanted: Wanted, *, all_
 @click.command(help=(__doc__ or "").partition("\n")[0], epilog=EXAMPLE)
 @click.argument("checkpoint", required=False, type=click.Path(path_type=Path))
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="Beside the checkpoint if not given.")
-@click.option("--prompt", "prompts", multiple=True, help="Several run as one batch. Without one the model begins.")
+@click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    help='Several run as one batch; without one the model begins. The micro model knows "seven plus forty-seven is".',
+)
 @click.option("--block-size", type=click.IntRange(1, 256), default=16, show_default=True)
 @click.option("--order", type=click.Choice(("block", "layer")), default="block", show_default=True)
 @click.option("--greedy", is_flag=True, help="Always the likeliest token; the default.")

@@ -5,6 +5,7 @@ A chapter prints what it saw and returns whether it was right.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 
 from llama.batch import Batch, Request, generate
@@ -33,6 +34,11 @@ def tour(stage: Stage) -> bool:
     return all(right)
 
 
+def _wrapped(text: str) -> str:
+    """Text in lines that a terminal holds."""
+    return textwrap.fill(text, 90, initial_indent="   ", subsequent_indent="   ")
+
+
 def answers(stage: Stage) -> bool:
     """Sums that the model was never shown, eight at a time."""
     asked = _held_out()[::40]
@@ -41,7 +47,7 @@ def answers(stage: Stage) -> bool:
         pool.check()
     texts = [stage.decode(request.tokens) for request in requests]
     right = sum(text == str(one) for text, one in zip(texts, asked, strict=True))
-    print(f"   {texts[0]} {texts[1]} {texts[2]}")
+    print(_wrapped(" ".join(texts[:3])))
     print(f"   {right} of {len(asked)} answers are right")
     return right >= 0.95 * len(asked) and _alone(stage, requests)
 
@@ -90,7 +96,7 @@ def drawing(stage: Stage) -> bool:
         _run(stage, pool, requests)
     texts = [stage.decode(request.tokens) for request in requests]
     right, sums = map(sum, zip(*map(right_in, texts), strict=True))
-    print(f"   {texts[0].rpartition('.')[0]}.\n   {right} of {sums} made-up sums are right")
+    print(f"{_wrapped(texts[0].rpartition('.')[0])}.\n   {right} of {sums} made-up sums are right")
     again = [Request(stage.encode(""), 60, Sampler(0.8, 0.95, seed), NEVER) for seed in range(4)]
     same = [generate(stage.model, stage.contiguous, request) for request in again] == [one.tokens for one in requests]
     return len(set(texts)) == len(texts) and right >= 0.8 * sums and same
@@ -145,7 +151,7 @@ def sizes(stage: Stage) -> bool:
     for size, order in SWEPT:
         with stage.pool(size, order, texts=1) as pool:
             same += generate(stage.model, stage.cache(pool), Request(prompt, 40, ends=NEVER)) == plain
-    print(f"   {stage.decode(plain)}\n   {same} of {len(SWEPT)} pools gave this text")
+    print(f"{_wrapped(stage.decode(plain))}\n   {same} of {len(SWEPT)} pools gave this text")
     return same == len(SWEPT)
 
 
