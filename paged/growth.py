@@ -33,14 +33,16 @@ def append(sequence: Sequence, count: int, ids: Tokens | None, stream: Stream) -
     if columns > table.columns:
         _make_room(sequence, columns, count)
     if start % size and tail_is_shared(sequence, count):
-        _append_to_a_copy(sequence, columns - used, stream)
+        _append_to_a_copy(sequence, columns - used, count, stream)
     elif columns > used:
         new = take_array(pool, columns - used)
+        pool.tokens += count  # first: whoever is told of the table asks how many there are
         table.put(row, used, new)
+    else:
+        pool.tokens += count
     if ids is not None and sequence._known:
         sequence._known.put(start, ids, size)
     table.lengthen(row, count)
-    pool.tokens += count
     if start % size or not count:
         return slots_of(table.blocks[row], start, stop, size)
     return slots_of(new, 0, count, size)
@@ -113,14 +115,14 @@ def _make_room(sequence: Sequence, columns: int, tokens: int) -> None:
     pool.table.make_room(columns)
 
 
-def _append_to_a_copy(sequence: Sequence, needed: int, stream: Stream) -> None:
-    """Exchange the shared last block for a copy of it, and take ``needed`` blocks besides."""
+def _append_to_a_copy(sequence: Sequence, needed: int, count: int, stream: Stream) -> None:
+    """Exchange the shared last block for a copy of it, and take ``needed`` blocks besides, for ``count`` tokens."""
     pool, table, shared = sequence.pool, sequence.pool.table, _tail(sequence)
     with contextlib.ExitStack() as undo:
         new = take(pool, needed + 1)
         undo.callback(free, pool, new, None)
         copy_blocks(pool, [shared], new[:1], stream)
         undo.pop_all()
+    pool.tokens += count + sequence.length % table.block_size
     table.put(sequence.row, table.used(sequence.row) - 1, new)
     free(pool, [shared], None)
-    pool.tokens += sequence.length % table.block_size

@@ -142,8 +142,8 @@ class Sequence:
             self._known = None  # the next block of the chain would have none before it
         with Finishing() as rest:
             rest.run(release.free, self.pool, leaving, after)
-            self._table.drop(self.row, blocks)
             self.pool.tokens -= gone
+            self._table.drop(self.row, blocks)
         return len(leaving)
 
     @one_thread

@@ -173,9 +173,9 @@ class SwapSpace:
         with Finishing() as rest:
             made = pool.sequence()
             skipped = swapped.dropped // pool.layout.block_size
+            pool.tokens += swapped.length - swapped.dropped
             made.begin([*[0] * skipped, *blocks], swapped.known, swapped.length)
             pool.table.dropped[made.row] = skipped
-            pool.tokens += swapped.length - swapped.dropped
             self._end(swapped, fence, rest)
         return made
 

@@ -83,7 +83,7 @@ class PagedPool(Policy):
     def recall(self, request: int) -> int:
         """Share the blocks of the prompt's known prefix."""
         known = self.tables.recall(request)
-        self._count_shared()
+        self.count_shared()
         return known
 
     def admit(self, request: int, tokens: int, prompt: int) -> int:
@@ -99,15 +99,15 @@ class PagedPool(Policy):
     def grow(self, request: int, tokens: int) -> int:
         """Take the blocks that are missing."""
         blocks = self.tables.extend(request, tokens)
-        self._count_shared()
+        self.count_shared()
         return blocks * self.pool.layout.block_size
 
     def finish(self, request: int) -> None:
         """Give the sequence's blocks back."""
         self.tables.free(request)
-        self._count_shared()
+        self.count_shared()
 
-    def _count_shared(self) -> None:
+    def count_shared(self) -> None:
         """Count the holds of sequences beyond the first; the cache's own, on what others hold too, is none."""
         if self.pool.prefix:
             cache = self.pool.prefix.cache

@@ -15,6 +15,7 @@ from ..replay.run import Progress, Run, run_policy
 from ..serving.driver_calls import DriverCalls
 from ..serving.driver_costs import DriverCosts
 from ..serving.simulation import Simulation
+from .live_tokens import LiveTokens
 from .pool_recorder import CAPACITY, PoolRecorder
 from .recorded_tables import record_tables
 from .recording import Recording
@@ -68,6 +69,7 @@ class _Watcher:
         (simulation,) = members
         policy, scheduler = simulation.policy, simulation.scheduler
         assert isinstance(policy, PagedPool)
+        live = LiveTokens(scheduler, policy)
         if self.calls:
             self.calls.clear()
         recorder = PoolRecorder(
@@ -75,12 +77,13 @@ class _Watcher:
             calls=self.calls,
             capacity=self.capacity,
             clock=lambda: int(simulation.now * 1e9),
-            live=lambda: scheduler.held_tokens - policy.shared,
+            live=live,
             totals=None if self.calls else lambda: (counts.counts(), {}),
             about=self._about(),
         )
         with recorder:
             record_tables(policy.tables, recorder)
+            live.watch(recorder.taps)
             yield
             self.recording = _costed(recorder.recording(), self.run.costs)
 

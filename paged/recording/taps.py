@@ -15,20 +15,26 @@ class Taps:
     """Methods of single objects that are wrapped, until ``close``. What is not tapped costs nothing."""
 
     def __init__(self) -> None:
-        self._tapped: list[tuple[Any, str]] = []
+        self._tapped: list[tuple[Any, str, Method | None]] = []
 
     def tap(self, owner: Any, name: str, wrapper: Callable[[Method], Method]) -> None:
-        """Let ``owner.name`` be what ``wrapper`` makes of it. The class and its other objects stay as they are."""
+        """Let ``owner.name`` be what ``wrapper`` makes of it. The class and its other objects stay as they are.
+
+        What is tapped twice has a wrapper around the other.
+        """
+        self._tapped.append((owner, name, vars(owner).get(name)))
         setattr(owner, name, wrapper(getattr(owner, name)))
-        self._tapped.append((owner, name))
 
     def leave(self, owner: Any, name: str) -> None:
-        """Take one wrapper off."""
-        self._tapped.remove((owner, name))
+        """Take the only wrapper off."""
+        self._tapped.remove((owner, name, None))
         delattr(owner, name)
 
     def close(self) -> None:
         """Take every wrapper off. Closing twice does nothing."""
         while self._tapped:
-            owner, name = self._tapped.pop()
-            delattr(owner, name)
+            owner, name, before = self._tapped.pop()
+            if before is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)

@@ -44,7 +44,8 @@ class Scheduler:
     After ``schedule`` the public counts describe the step: ``tokens`` computed, ``kv_tokens`` attended to,
     ``prefill_tokens`` of prompts; ``live_tokens`` are in memory, one that several sequences share counted for each.
     ``generated`` counts the output of what has completed, ``written`` the tokens computed in all steps, ``swapped`` the
-    preemptions whose tokens were copied to ``host_space``. ``touched`` says that the policy's usage may have changed
+    preemptions whose tokens were copied to ``host_space``. ``leaving`` is, while the policy takes a sequence's memory
+    back, how many tokens it had, and otherwise 0. ``touched`` says that the policy's usage may have changed
     since the last step. Raises SchedulerError when nothing can run any more.
     """
 
@@ -65,10 +66,12 @@ class Scheduler:
         self._decoding = 0  # how many sequences decode, and
         self._decode_tokens = 0  # the sum of their tokens
         self._partial: Job | None = None  # the one whose prompt is partly computed
+        self._placing = 0  # tokens that are given memory now, and are in no other count yet
         self._ready: list[Job] = []  # those whose prompts end in this step
         self._growing: dict[int, list[Job]] = {}  # by the step in which they outgrow their room
         self._stopping: dict[int, list[Job]] = {}  # by their last step
         self._admitted = 0
+        self.leaving = 0
 
     @property
     def rejected(self) -> int:
@@ -77,9 +80,13 @@ class Scheduler:
 
     @property
     def held_tokens(self) -> int:
-        """Tokens in memory now; ``live_tokens`` still has those of sequences that ended with the step."""
+        """Tokens in memory now; ``live_tokens`` still has those of sequences that ended with the step.
+
+        Those of a step that is being composed are counted as soon as memory is asked for them, and those of a sequence
+        that leaves until the policy has taken its memory back (``leaving``).
+        """
         ready = sum(job.computed for job in self._ready) if self._ready else 0  # most often nobody is
-        return self._decode_tokens + ready + (self._partial.computed if self._partial else 0)
+        return self._decode_tokens + self._placing + ready + (self._partial.computed if self._partial else 0)
 
     @property
     def spare(self) -> int:
@@ -113,13 +120,13 @@ class Scheduler:
         preempted = self.preemptions
         if self.touched:
             self.policy.tidy()
+        self._decode_tokens += self._decoding  # one each; whoever is preempted takes it back
         due = self._growing.pop(self.step, None)
         if due:
             self._grow(due)
         if self._partial:
             self._make_room()
         decoding = self._decoding
-        self._decode_tokens += decoding
         self.tokens = decoding
         self.kv_tokens = self.live_tokens = self._decode_tokens
         self.prefill_tokens = 0
@@ -176,13 +183,19 @@ class Scheduler:
 
     def _stop(self, job: Job) -> None:
         job.stops_at = -1  # it may be filed twice, if it began again in the step in which it was preempted
+        self._take_back(job, self.step - job.origin)
         self._decoding -= 1
         self._decode_tokens -= self.step - job.origin
-        del self.running[job.number]
-        self.policy.finish(job.number)
         self.completed += 1
         self.generated += job.output
         self.touched = True
+
+    def _take_back(self, job: Job, tokens: int) -> None:
+        """Let the policy have the memory of a sequence that had so many tokens."""
+        del self.running[job.number]
+        self.leaving = tokens
+        self.policy.finish(job.number)
+        self.leaving = 0
 
     # -- prompts ------------------------------------------------------------------------------------------------
 
@@ -200,6 +213,7 @@ class Scheduler:
             if tokens <= job.room:
                 return
             if self.policy.can_grow(job.number, tokens):
+                self._placing = tokens - job.computed
                 job.room = self.policy.grow(job.number, tokens)
                 self.touched = True
                 return
@@ -223,6 +237,7 @@ class Scheduler:
         else:
             job.computed = self.policy.recall(job.number)
         size = min(budget, job.target - job.computed)
+        self._placing = job.computed + size
         self.running[job.number] = job
         job.room = self.policy.admit(job.number, job.computed + size, job.target)
         self.touched = True
@@ -231,6 +246,7 @@ class Scheduler:
 
     def _compute(self, job: Job, size: int) -> int:
         """Compute ``size`` more tokens of a prompt in this step."""
+        self._placing = 0
         job.computed += size
         self.tokens += size
         self.prefill_tokens += size
@@ -247,18 +263,19 @@ class Scheduler:
     def _preempt(self) -> None:
         """Take a sequence's memory; its tokens are copied to the host, or computed again when its turn comes."""
         job = self.waiting.victim(self.running)
-        del self.running[job.number]
-        if job is self._partial:
+        partial = job is self._partial
+        if not partial:
+            job.generated = self.step - job.origin - job.prompt
+        job.stops_at = job.grows_at = -1
+        if len(self.running) == 1 and self.policy.alone():
+            self._check_progress(job)
+        self._take_back(job, job.computed if partial else self.step - job.origin)
+        if partial:
             self._partial = None
         else:
             self._decoding -= 1
-            self._decode_tokens -= self.step - 1 - job.origin
-            job.generated = self.step - job.origin - job.prompt
+            self._decode_tokens -= self.step - job.origin
             job.computed = job.target - 1
-        job.stops_at = job.grows_at = -1
-        if not self.running and self.policy.alone():
-            self._check_progress(job)
-        self.policy.finish(job.number)
         if self.host_space and self.host_space.can_hold(job.computed):
             self.host_space.put(job.number, job.computed)
             self.swapped += 1

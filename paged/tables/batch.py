@@ -145,11 +145,12 @@ class Batch:
         new = self.pool.allocate(len(full) + len(copied))
         if copied:
             self._copy_tails(copied, new[len(full) :], columns, offsets, new, stream)
+        else:
+            self.pool.tokens += len(rows)  # first: whoever is told of the table asks how many there are
         table.put_each(rows[full], columns[full], new[: len(full)])
         if known is not None and self.pool.tail_ids:
             self.pool.tail_ids.put(rows, lengths, known)
         table.lengths[rows] += 1
-        self.pool.tokens += len(rows)
         slots: Slots = table.blocks[rows, columns].astype(np.int64) * table.block_size + offsets
         return slots
 
@@ -194,13 +195,16 @@ class Batch:
     def _copy_tails(
         self, places: list[int], copies: list[int], columns: Numbers, offsets: Numbers, new: list[int], stream: Stream
     ) -> None:
-        """Exchange shared last blocks for copies of them; where that is refused, all ``new`` blocks go back."""
+        """Exchange shared last blocks for copies of them, and count the tokens of the step.
+
+        Where the copy is refused, all ``new`` blocks go back.
+        """
         table, rows = self.pool.table, self.rows[places]
         shared: list[int] = table.blocks[rows, columns[places]].tolist()
         with contextlib.ExitStack() as undo:
             undo.callback(self.pool.free, new)
             copy_blocks(self.pool, shared, copies, stream)
             undo.pop_all()
+        self.pool.tokens += int(offsets[places].sum()) + len(self.rows)
         table.put_each(rows, columns[places], copies)
         self.pool.free(shared)
-        self.pool.tokens += int(offsets[places].sum())

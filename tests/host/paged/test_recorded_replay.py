@@ -1,5 +1,6 @@
 """A replay that is recorded: the same figures, every request's blocks, and moments of the simulation."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from paged.replay.options import Options
 from paged.replay.run import Run, load_workloads, run_policy
 from paged.replay.setup import prepare
 from paged.serving.driver_costs import driver_costs
+from paged.serving.scheduler import Scheduler
+from paged.serving.simulation import Simulation
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
@@ -31,7 +34,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def make_run(trace: Path, policy: str = "paged-vmm", **changes: object) -> Run:
-    options = Options(policies=(policy,), driver="host", gpu_memory="20GiB", **changes)
+    options = Options(**{"policies": (policy,), "driver": "host", "gpu_memory": "20GiB", **changes})
     return Run(prepare(options), load_workloads(trace, options), driver_costs("vattention"))
 
 
@@ -89,6 +92,72 @@ def test_the_tokens_of_an_ended_sequence_are_gone_with_its_blocks(trace: Path) -
             assert 0 <= tails <= size * len(state.sequences)
             ends += 1
     assert ends == 30
+
+
+@pytest.fixture
+def alike(tmp_path: Path) -> Path:
+    """Prompts of which each begins like one before it, and which do not all fit at once."""
+    path = tmp_path / "alike.jsonl"
+    names = [[n % 3, 10 + n % 5, *range(100 * n, 100 * n + n % 4)] for n in range(40)]
+    path.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "timestamp": 150 * n,
+                    "input_length": 512 * len(ids) - 7 * n,
+                    "output_length": 300 + 20 * n,
+                    "hash_ids": ids,
+                }
+            )
+            + "\n"
+            for n, ids in enumerate(names)
+        )
+    )
+    return path
+
+
+@pytest.mark.parametrize("memory", ["40GiB", "18842MiB"])
+@pytest.mark.parametrize("policy", ["paged-vmm", "paged-prealloc"])
+def test_live_is_that_of_the_meter_after_each_event_though_prompts_share_their_beginning(
+    alike: Path, policy: str, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed: dict[int, int] = {}
+    rested: dict[int, int] = {}
+    compose, complete = Simulation.compose, Scheduler.complete
+    made: list[Simulation] = []
+
+    def composing(simulation: Simulation) -> float:
+        made[:] = [simulation]
+        seconds = compose(simulation)
+        composed[int(simulation.now * 1e9)] = simulation.live
+        return seconds
+
+    def completing(scheduler: Scheduler) -> None:
+        complete(scheduler)
+        rested[int(made[0].now * 1e9)] = made[0].resting
+
+    monkeypatch.setattr(Simulation, "compose", composing)
+    monkeypatch.setattr(Scheduler, "complete", completing)
+    run = make_run(alike, policy, prefix_cache=True, gpu_memory=memory, max_model_len=8192)
+    result, recording = record_policy(run)
+    assert result.prefix is not None
+    assert result.prefix.hit_tokens > 0
+    assert (result.preemptions > 0) is (memory == "18842MiB")
+    before, state = 0, State()
+    latest: dict[int, tuple[int, int]] = {}
+    for event, ids in split(recording.rows, recording.ids):
+        state.apply(event, ids)
+        assert event.live >= before or event.kind == Kind.END, (state.what, event)
+        before = event.live
+        latest[event.moment] = event.kind, event.live
+    token = recording.about["token_bytes"]
+    for moment, (kind, live) in latest.items():
+        found = {live * token}
+        if kind == Kind.END:  # with the step, or preempted in the next
+            assert found <= {rested.get(moment), composed.get(moment)}
+        else:
+            assert found == {composed[moment]}
+    assert before == 0
 
 
 def test_the_curves_have_the_peaks_that_the_meter_saw(trace: Path) -> None:

@@ -49,6 +49,37 @@ def test_a_life_is_told_in_order(device):
         assert kinds(recorder.recording()) == ["START", "COMMIT", "PUT", "DECOMMIT", "END"]
 
 
+def test_live_is_the_pools_own_after_each_event(device):
+    """An append, a copied tail, a batch's step, a known prefix and an end each tell what lives once they are done."""
+    random = np.random.default_rng(3)
+
+    def told():
+        (live,) = recorder.recording().columns()["live"][-1:]
+        return int(live)
+
+    with make_pool(device, prefix_cache=True) as pool, record(pool) as recorder:
+        alive, seen = [], set()
+        for step in range(120):
+            ids, before = np.arange(int(random.integers(257, 3000))), len(recorder.recording())
+            if step % 5 == 4 and len(alive) > 1:
+                alive.pop(int(random.integers(len(alive)))).free()
+            elif step % 7 == 3 and alive:
+                alive.append(alive[-1].fork())
+                alive[-1].append(300)
+            elif step % 11 == 6 and alive:
+                paged.Batch(pool, alive).append()
+            elif pool.can_allocate(16):
+                alive.append(pool.sequence(ids))
+                alive[-1].append(ids[alive[-1].length :])
+            else:
+                alive.pop(0).free()
+            changes = {"PUT", "PUT_EACH", "END"} & set(kinds(recorder.recording())[before:])
+            if changes:  # tokens that fill a block are no event
+                assert told() == pool.tokens
+            seen |= changes
+        assert seen == {"PUT", "PUT_EACH", "END"}
+
+
 def test_append_fork_copy_on_write_drop_and_batch_lead_to_the_pools_own_tables(device):
     with make_pool(device) as pool, record(pool) as recorder:
         first = pool.sequence()
