@@ -8,6 +8,7 @@ from pathlib import Path
 from .constants import Constants
 from .host_run import host_run_of
 from .kernel import Extent
+from .launch_shape import check_shape
 from .loader import load
 from .parameters import Argument, check_arguments
 from .target import Target
@@ -31,8 +32,9 @@ def launch_checked(
     A grid with an extent of 0 launches nothing (CuPy would make 1 of the 0) and needs no compiler. ``keepalive`` is
     held until the kernel has run. ``shared_bytes`` is the dynamic shared memory of a block. ``look`` is called before
     the kernel on the CPU, when all work before it has run, and raises for ids that it must not follow. Raises
-    LaunchError for a mismatch, what ``target.fault`` returns for a fault.
+    LaunchError for a mismatch and for a shape that a GPU refuses, what ``target.fault`` returns for a fault.
     """
+    check_shape(source if isinstance(source, str) else source.stem, target.arch, grid, block, shared_bytes)
     if 0 in grid:
         return
     kernel = load(source, constants, target.arch, host_run_of(target).observed)

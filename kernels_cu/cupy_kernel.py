@@ -19,6 +19,7 @@ from .constants import Constants, define
 from .cubin import kernel_parameters
 from .errors import CompileError, CompilerMissingError
 from .kernel import Extent
+from .kernel_name import name_fault
 from .nvrtc import compile_cubin
 from .parameters import Argument, Parameter
 from .source import gpu_source
@@ -26,6 +27,9 @@ from .target import Target
 
 ILLEGAL_ADDRESS = 700
 """The driver's code CUDA_ERROR_ILLEGAL_ADDRESS. It may come from any launch before this one."""
+
+NOT_FOUND = 500
+"""The driver's code CUDA_ERROR_NOT_FOUND: the compiled module has no function of that name."""
 
 SHARED_WITHOUT_ASKING = 48 * 1024
 """Bytes of shared memory that a block may have unless the kernel is allowed more, on the current device."""
@@ -37,7 +41,7 @@ class CupyKernel:
     """One kernel with its constants. CuPy keeps one compiled copy a device."""
 
     def __init__(self, source: Path, constants: Constants, arch: str) -> None:
-        self.name, self.arch = source.stem, arch
+        self.name, self.arch, self._source = source.stem, arch, source
         self._text, self._options = gpu_source(source), define(constants)
         self._cupy = _import_cupy()
 
@@ -49,6 +53,10 @@ class CupyKernel:
         except self._cupy.cuda.compiler.CompileException as error:
             lines = [line for line in str(error).splitlines() if "error" in line]
             raise CompileError(f"NVRTC could not compile {self.name}: {lines[0] if lines else error}") from error
+        except self._cupy.cuda.driver.CUDADriverError as error:
+            if error.status != NOT_FOUND:
+                raise
+            raise CompileError(name_fault(self._source, self._text) or f"no kernel {self.name}: {error}") from error
         except RuntimeError as error:
             if "CUDA headers" not in str(error):
                 raise

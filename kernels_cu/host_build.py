@@ -7,6 +7,8 @@ from pathlib import Path
 from .cache import content_key, fetch
 from .compiler import FLAGS, Compiler, find_compiler, write_source
 from .constants import Constants, define
+from .errors import CompileError
+from .kernel_name import name_fault
 from .progress import announced
 from .source import HOST, host_source
 
@@ -53,6 +55,15 @@ def build_kernel(source: Path, constants: Constants, observed: bool = False) -> 
 
     Raises CompilerMissingError or CompileError.
     """
+    try:
+        return _build_kernel(source, constants, observed)
+    except CompileError as error:
+        if fault := name_fault(source, source.read_text(encoding="utf-8")):
+            raise CompileError(fault) from error
+        raise
+
+
+def _build_kernel(source: Path, constants: Constants, observed: bool) -> Path:
     compiler, options, text = find_compiler(), define(constants), host_source(source)
     if not observed:
         key = content_key([compiler.identity, *FLAGS, *options, text])

@@ -7,7 +7,7 @@ look at included files), and no include path has to exist where the text is comp
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import CompileError
@@ -18,18 +18,23 @@ _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 _ONCE = re.compile(r"\s*#\s*pragma\s+once")
 
 
-@cache
 def gpu_source(path: Path) -> str:
     """The text of a kernel for NVRTC."""
     return "".join(_expand(path, set()))
 
 
-@cache
 def host_source(path: Path) -> str:
     """The text of a kernel for a C++ compiler: after the host's headers, and followed by its table."""
     seen: set[Path] = set()
     lines = _expand(HOST / "kernel_table.h", seen) + _expand(path, seen)
     return "".join(lines) + f"PAGEWALK_EXPORT({path.stem})\n"
+
+
+def sources_of(path: Path) -> Iterable[Path]:
+    """The files that the text of a kernel is made of, as far as they lie outside the package."""
+    seen: set[Path] = set()
+    _expand(path, seen)
+    return (file for file in seen if PACKAGE not in file.parents)
 
 
 def _expand(path: Path, seen: set[Path]) -> list[str]:
@@ -54,11 +59,15 @@ def _find(name: str, includer: Path) -> Path:
     for folder in (includer.parent, PACKAGE):
         if (folder / name).is_file():
             return (folder / name).resolve()
-    raise CompileError(f"{includer.name} includes {name}, but {PACKAGE} has no such file; reinstall pagewalk")
+    raise CompileError(
+        f"{includer.name} includes {name}, which is neither in {includer.parent.absolute()} nor in {PACKAGE}"
+    )
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CompileError(f"kernel source {path} cannot be read: {error.strerror}; reinstall pagewalk") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"not UTF-8: {error.reason}"
+        remedy = "; reinstall pagewalk" if PACKAGE in path.parents else ""
+        raise CompileError(f"kernel source {path.absolute()} cannot be read: {reason}{remedy}") from None

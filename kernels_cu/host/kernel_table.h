@@ -103,7 +103,9 @@ PAGEWALK_UNWATCHED inline SharedMemory shared_memory() {
 
 #define PAGEWALK_VISIBLE extern "C" __attribute__((visibility("default")))
 
+// The second declaration is an error unless the kernel is extern "C", as a GPU's launch needs it.
 #define PAGEWALK_EXPORT(kernel)                                                             \
+    extern "C" decltype(kernel) kernel;                                                     \
     static void pagewalk_run(const void* arguments) { pagewalk::call(&kernel, arguments); } \
     static constexpr pagewalk::Table pagewalk_table(&kernel);                               \
     PAGEWALK_VISIBLE const pagewalk::Kernel pagewalk_kernel;                                \

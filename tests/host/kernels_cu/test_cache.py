@@ -26,8 +26,7 @@ def kernel(tmp_path, monkeypatch, target):  # noqa: ARG001 - skips without a com
     monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path / "cache"))
     (tmp_path / "header.cuh").write_text("#define VALUE 1\n")
     (tmp_path / "k.cu").write_text(KERNEL)
-    yield tmp_path / "k.cu"
-    host_source.cache_clear()
+    return tmp_path / "k.cu"
 
 
 def test_the_folder_is_the_users_choice(monkeypatch):
@@ -55,7 +54,6 @@ def test_the_same_content_is_compiled_once(kernel, monkeypatch):
 def test_constants_headers_flags_and_processor_are_a_part_of_the_name(kernel, monkeypatch):
     names = [build_kernel(kernel, CONSTANTS), build_kernel(kernel, {**CONSTANTS, "HEAD_DIM": 16})]
     kernel.with_name("header.cuh").write_text("#define VALUE 2\n")
-    host_source.cache_clear()
     names.append(build_kernel(kernel, CONSTANTS))
     monkeypatch.setattr("kernels_cu.host_build.FLAGS", ("-DOTHER",))
     names.append(build_kernel(kernel, CONSTANTS))
