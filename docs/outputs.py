@@ -11,9 +11,9 @@ In Markdown a comment marks a fenced command, and the fence after it holds what 
     committed, mean ...
     ```
 
-The words after the colon are optional. ``slow``: takes more than a moment. ``status N``: how the command ends, if not
-with 0. ``needs NAME``: is left out, and said to be, where NAME is missing: ``compiler``, ``nvrtc 13.5``, or a request
-trace, which is looked for in the folder that PAGEWALK_TRACES names.
+The words after the colon are optional. ``slow``: takes more than a moment. ``status N``: how a shell's command ends, if
+not with 0. ``needs NAME``: is left out, and said to be, where NAME is missing: ``compiler``, ``nvrtc 13.5``, or a
+request trace, which is looked for in the folder that PAGEWALK_TRACES names. A block of Python runs to its end.
 
 Commands run as a reader would run them in the root of the repository with the traces in it: on the host driver, in a
 folder of their own, 100 columns wide. Only standard output counts, and every character of it but for blanks at the
@@ -42,12 +42,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
+MOST_S = 300
 _BLOCK = re.compile(
     r"^<!-- output(?:: (?P<words>[^\n]*))? -->\n```(?P<language>sh|python)\n(?P<command>.*?)^```\n\n"
-    r"```text\n(?P<output>.*?)^```$",
+    r"(?P<fence>(?P<ticks>`{3,})text\n(?P<output>.*?)^(?P=ticks)$)",
     re.M | re.S,
 )
 _MARK = re.compile(r"^<!-- output\b", re.M)
+_STATUS = re.compile(r"status (\d{1,3})", re.A)
+_NEEDS = re.compile(r"needs (compiler|nvrtc \d+\.\d+|[\w.-]+\.(?:csv|jsonl))", re.A)
 
 
 class OutputError(Exception):
@@ -56,7 +59,7 @@ class OutputError(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """One command of a document and the output beside it; ``span`` is where the output stands in the text."""
+    """One command of a document and the output beside it; ``span`` is where that, with its fences, is in the text."""
 
     place: str
     language: str
@@ -80,62 +83,91 @@ class Block:
                 if _trace(name).is_file():
                     Path(folder, name).symlink_to(_trace(name).resolve())
             printed = self._python(folder) if self.language == "python" else self._shell(folder)
+        if re.search("[\ud800-\udfff]", printed):
+            raise OutputError(f"{self.place}: prints half a character (a surrogate), which no document can hold")
         lines = "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n")
         return f"{lines}\n" if lines else ""
 
     def _python(self, folder: str) -> str:
-        printed, code = io.StringIO(), compile(self.command, self.place, "exec")
+        printed = io.StringIO()
         with _inside(folder), contextlib.redirect_stdout(printed):
             try:
-                exec(code, {"__name__": "__main__"})
-            except Exception as error:
+                exec(compile(self.command, self.place, "exec"), {"__name__": "__main__"})
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # SystemExit too: the blocks after it would go unchecked
                 raise OutputError(f"{self.place}: {type(error).__name__}: {error}") from error
         return printed.getvalue()
 
     def _shell(self, folder: str) -> str:
         script = f"python() {{ '{sys.executable}' \"$@\"; }}\n{self.command}"
         with _inside(folder):
-            done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode != self.status or "Traceback" in done.stderr:
-            raise OutputError(f"{self.place}: status {done.returncode}, not {self.status}: {done.stderr.strip()}")
-        return done.stdout
+            try:
+                done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=MOST_S, check=False)
+            except subprocess.TimeoutExpired:
+                raise OutputError(f"{self.place}: does not end within {MOST_S} s") from None
+            except (OSError, ValueError) as error:  # no bash; a command with a null character
+                raise OutputError(f"{self.place}: cannot be run: {error}") from error
+        said = done.stderr.decode(errors="replace").strip()
+        if done.returncode != self.status or "Traceback" in said:
+            raise OutputError(f"{self.place}: status {done.returncode}, not {self.status}: {said}")
+        try:
+            return done.stdout.decode()
+        except UnicodeDecodeError as error:
+            raise OutputError(f"{self.place}: prints what is no UTF-8: {error}") from None
 
 
 def documents() -> list[Path]:
     """README and every document with a marked block."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [path for path in found if _MARK.search(path.read_text())]
+    return [path for path in found if _MARK.search(_text(path))]
 
 
 def blocks(path: Path) -> list[Block]:
     """The marked blocks of a document, in order. Raises OutputError for a mark without them or an unknown word."""
-    text = path.read_text()
-    found = [_block(path, text, match) for match in _BLOCK.finditer(text)]
-    if len(found) != len(_MARK.findall(text)):
-        places = {block.place for block in found}
-        marks = [_place(path, text, match.start()) for match in _MARK.finditer(text)]
-        wrong = next(place for place in marks if place not in places)
-        raise OutputError(f"{wrong}: a mark needs a ```sh or ```python fence right below it and then a ```text fence")
-    return found
+    text = _text(path)
+    matches = list(_BLOCK.finditer(text))
+    for mark in _MARK.finditer(text):
+        if not any(match.start() <= mark.start() < match.end() for match in matches):  # an output may show a mark
+            wrong = _place(path, text, mark.start())
+            raise OutputError(
+                f"{wrong}: a mark needs a ```sh or ```python fence right below it and then a ```text fence"
+            )
+    return [_block(path, text, match) for match in matches]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise OutputError(f"{path}: is no UTF-8: {error}") from None
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _block(path: Path, text: str, match: re.Match[str]) -> Block:
     place, words = _place(path, text, match.start()), (match["words"] or "").split(", ")
     slow, status, needs = False, 0, []
     for word in filter(None, words):
-        kind, _, value = word.partition(" ")
         if word == "slow":
             slow = True
-        elif kind == "status" and value.isdecimal():
-            status = int(value)
-        elif kind == "needs" and (value.endswith((".csv", ".jsonl")) or value.split()[0] in ("compiler", "nvrtc")):
-            needs.append(value)
+        elif (found := _STATUS.fullmatch(word)) and match["language"] == "sh":
+            status = int(found[1])
+        elif found := _NEEDS.fullmatch(word):
+            needs.append(found[1])
         else:
-            known = "slow, status N, or needs with compiler, nvrtc or a trace"
+            known = "slow, status N of a ```sh fence, or needs with compiler, nvrtc N.N or a trace (NAME.csv, .jsonl)"
             raise OutputError(f"{place}: {word!r} is unknown; use {known}")
+    command, output = match["command"], match["output"]
     return Block(
-        place, match["language"], match["command"], match["output"], match.span("output"), slow, status, tuple(needs)
+        place, match["language"], command, output, match.span("fence"), slow, status, tuple(dict.fromkeys(needs))
     )
+
+
+def _fenced(output: str) -> str:
+    """The fence of an output, longer than any run of backticks in it."""
+    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", output)), default=0))
+    return f"{ticks}text\n{output}{ticks}"
 
 
 def _place(path: Path, text: str, at: int) -> str:
@@ -193,13 +225,17 @@ def difference(block: Block, now: str) -> str:
 
 def refresh(path: Path, *, quick: bool = False) -> list[str]:
     """Rewrite the outputs of a document; the diffs of what has changed. What cannot be run here stays, and is told."""
-    text, changed = path.read_text(), []
+    text, changed = _text(path), []
     for block in reversed(blocks(path)):  # from the end: the places of those before stay
         now = _now(block, quick)
         if now is not None and now != block.output:
             changed.append(difference(block, now))
-            text = text[: block.span[0]] + now + text[block.span[1] :]
-    path.write_text(text)
+            text = text[: block.span[0]] + _fenced(now) + text[block.span[1] :]
+    if changed:
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
     return changed[::-1]
 
 

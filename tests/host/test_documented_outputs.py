@@ -96,11 +96,65 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch, capsys):
         (fence("print(1)", "", mark="<!-- output: needs luck -->"), "'needs luck' is unknown"),
         (fence("print(1)", "", mark="<!-- output -->\n"), "page.md:3: a mark needs"),
         (fence("print(1)", "").replace("text", "json"), "page.md:3: a mark needs"),
+        (fence("import sys; sys.exit(0)", ""), "page.md:3: SystemExit: 0"),
+        (fence("raise GeneratorExit", ""), "page.md:3: GeneratorExit"),
+        (fence("print(1", ""), "page.md:3: SyntaxError"),
+        (fence("print('\\ud800')", ""), "page.md:3: prints half a character"),
+        (fence("print(1)", "", mark="<!-- output: status 3 -->"), "'status 3' is unknown"),
+        (fence("true", "", language="sh", mark="<!-- output: status 12345678901 -->"), "is unknown"),
+        (fence("print(1)", "", mark="<!-- output: needs -->"), "'needs' is unknown"),
+        (fence("print(1)", "", mark="<!-- output: needs  -->"), "'needs ' is unknown"),
+        (fence("print(1)", "", mark="<!-- output: needs nvrtc -->"), "'needs nvrtc' is unknown"),
+        (fence("print(1)", "", mark="<!-- output: needs ../a.csv -->"), "'needs ../a.csv' is unknown"),
+        (fence("printf '\\377'", "", language="sh"), "page.md:3: prints what is no UTF-8"),
+        (fence("echo \0", "", language="sh"), "page.md:3: cannot be run"),
     ],
 )
 def test_what_cannot_be_kept_true_is_an_error(tmp_path, fences, said):
     with pytest.raises(outputs.OutputError, match=re.escape(said)):
         outputs.check(document(tmp_path, fences))
+
+
+def test_a_block_that_leaves_python_does_not_make_all_true(tmp_path, monkeypatch, capsys):
+    path = document(tmp_path, fence("raise SystemExit", ""), fence("print(1)", "2\n"))
+    monkeypatch.setattr(sys, "argv", ["outputs.py", "--check", str(path)])
+    assert outputs.main() == 1
+    assert "page.md:3: SystemExit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, b"\xff <!-- output -->"])
+def test_a_document_that_cannot_be_read_is_an_error(tmp_path, monkeypatch, capsys, content):
+    path = tmp_path / "page.md"
+    if content:
+        path.write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["outputs.py", "--check", str(path)])
+    assert outputs.main() == 1
+    assert capsys.readouterr().err.startswith(f"error: {path}: ")
+
+
+def test_a_command_that_does_not_end_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(outputs, "MOST_S", 0.05)
+    with pytest.raises(outputs.OutputError, match=r"page.md:3: does not end within"):
+        outputs.check(document(tmp_path, fence("sleep 10", "", language="sh")))
+
+
+def test_what_is_printed_may_hold_fences_and_marks(tmp_path):
+    shown = fence("print(1)", "1\n")
+    path = document(tmp_path, fence(f"cat <<'END'\n{shown.replace('`', '~')}\nEND\n", "", language="sh"))
+    assert len(outputs.refresh(path)) == 1
+    assert outputs.check(path) == []
+    path = document(tmp_path, fence("print('a', '`' * 3, '`' * 4, 'b', sep='\\n')", "old\n"), fence("print(2)", "1\n"))
+    assert len(outputs.refresh(path)) == 2
+    assert "`````text\na\n```\n````\nb\n`````\n" in path.read_text()
+    assert path.read_text().count("```text\n2\n```\n") == 1
+    assert outputs.check(path) == outputs.refresh(path) == []
+
+
+def test_a_trace_may_be_named_twice(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAGEWALK_TRACES", str(tmp_path))
+    (tmp_path / "one.csv").write_text("text")
+    mark = "<!-- output: needs one.csv, needs one.csv -->"
+    assert outputs.check(document(tmp_path, fence("cat one.csv", "text\n", language="sh", mark=mark))) == []
 
 
 def test_a_status_may_be_expected(tmp_path):
