@@ -96,7 +96,7 @@ class PoolState:
         return self.prefix.cache.idle_count if self.prefix else 0
 
     @property
-    def cache_events_error(self) -> Exception | None:
+    def cache_events_error(self) -> BaseException | None:
         """What the listener of ``cache_events`` raised last, if it ever did; a RuntimeWarning told of the first."""
         return self._telling.error if self._telling else None
 

@@ -142,7 +142,7 @@ def _each(after: After) -> list[Any]:
 def _handle_of(one: Any) -> tuple[bool, int]:
     """Whether something is an event (else it is a stream), and its handle."""
     if isinstance(one, int) and not isinstance(one, bool):
-        return False, one
+        return False, stream_handle(one)
     if isinstance(one, EventHandle | StreamHandle):
         return isinstance(one, EventHandle), int(one)
     if hasattr(one, "__cuda_stream__"):

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 class HeapWrapper:
     """Wraps ``heap``, which may be wrapped itself; whoever closes this closes that. Blocks come back through here.
 
-    ``took`` and ``gave`` are called after each block that was allocated and given back; what they raise is not undone.
+    ``took`` and ``gave`` are called after each block that was allocated and given back, ``gave_all`` after the heap was
+    closed with all that is left; what they raise is not undone.
     """
 
     def __init__(self, heap: Allocator) -> None:
         self.heap = heap
+        self._blocks: dict[int, Block] = {}
         self._dropped: deque[Block] = deque()
 
     def __repr__(self) -> str:
@@ -41,6 +43,8 @@ class HeapWrapper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.heap.__exit__(kind, error, trace)
+        if self.heap.range.closed:
+            self.close()
 
     @property
     def range(self) -> GrowableRange:
@@ -63,15 +67,19 @@ class HeapWrapper:
         self._free_dropped()
         block = self.heap.allocate(size, stream=stream, alignment=alignment)
         block.heap = self
+        self._blocks[block.offset] = block
         self.took(block)
         return block
 
     @uninterrupted
     def release(self, block: Block, *, after: After = None) -> None:
-        """As of the heap."""
+        """As of the heap. Raises StateError for a block of the heap that was not allocated through here, too."""
         self._free_dropped()
+        if self._blocks.get(block.offset) is not block:
+            what = f"block at offset {block.offset:#x} is not allocated in this heap through this {type(self).__name__}"
+            raise StateError(f"{what}; was it freed before?")
         self.heap.release(block, after=after)
-        self.gave(block)
+        self._forget(block)
 
     def drop(self, block: Block) -> None:
         """As of the heap, at the next call of this."""
@@ -79,7 +87,7 @@ class HeapWrapper:
 
     def holds(self, block: Block) -> bool:
         """As of the heap."""
-        return self.heap.holds(block)
+        return self._blocks.get(block.offset) is block
 
     def view(self, block: Block, dtype: Any, shape: Shape) -> Any:
         """As of the heap."""
@@ -95,9 +103,13 @@ class HeapWrapper:
         self._free_dropped()
         return self.heap.collect(wait=wait)
 
+    @uninterrupted
     def close(self) -> None:
         """As of the heap."""
         self.heap.close()
+        self._blocks.clear()
+        self._dropped.clear()
+        self.gave_all()
 
     def check(self) -> None:
         """As of the heap."""
@@ -109,11 +121,19 @@ class HeapWrapper:
     def gave(self, block: Block) -> None:
         """A block was given back."""
 
+    def gave_all(self) -> None:
+        """The heap was closed."""
+
+    def _forget(self, block: Block) -> None:
+        """A block is the heap's again."""
+        del self._blocks[block.offset]
+        self.gave(block)
+
     @uninterrupted
     def _free_dropped(self) -> None:
         for _ in range(len(self._dropped)):
             block = self._dropped.popleft()
-            if self.heap.holds(block):
+            if self.holds(block):
                 try:
                     self.heap.release(block)
                 except VmmError as error:
@@ -121,4 +141,4 @@ class HeapWrapper:
                     if not isinstance(error, StateError):
                         raise
                 else:
-                    self.gave(block)
+                    self._forget(block)

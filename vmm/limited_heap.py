@@ -24,8 +24,9 @@ class LimitedHeap(HeapWrapper):
 
     def allocate(self, size: Size, *, stream: Stream | None = None, alignment: Size = ALIGNMENT) -> Block:
         """As of the heap. Raises OutOfMemoryError beyond the limit too; nothing has changed then."""
+        self._free_dropped()
         wanted, left = round_up(parse_size(size), ALIGNMENT), max(0, self.limit - self.in_use)
-        if wanted > left:
+        if wanted > left and not self.range.closed:
             used = f"{format_size(self.in_use)} of {format_size(self.limit)} are in use"
             raise OutOfMemoryError(
                 f"{format_size(wanted)} asked, {format_size(left)} left in the limit ({used}); "
@@ -41,6 +42,10 @@ class LimitedHeap(HeapWrapper):
     def gave(self, block: Block) -> None:
         """Count a block no more."""
         self.in_use -= block.size
+
+    def gave_all(self) -> None:
+        """Nothing is in use."""
+        self.in_use = 0
 
     def _shortage(self, wanted: int, left: int, used: str) -> Shortage:
         """Why ``wanted`` bytes are not to be had."""

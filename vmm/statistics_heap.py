@@ -84,3 +84,7 @@ class StatisticsHeap(HeapWrapper):
         self._current -= block.size
         self._requested -= block.requested
         self._count -= 1
+
+    def gave_all(self) -> None:
+        """Nothing is in use; what was is still told."""
+        self._current = self._requested = self._count = 0

@@ -6,6 +6,7 @@ import operator
 from typing import Any, SupportsIndex
 
 from .driver import StreamHandle
+from .errors import RangeError
 
 Stream = Any
 """A stream's handle as an int (0: the default stream), CUstream of cuda.bindings, or a stream of CuPy, PyTorch,
@@ -18,10 +19,11 @@ _PROTOCOL = 0
 def stream_handle(stream: Stream) -> int:
     """The handle of ``stream`` as an int.
 
-    Raises TypeError for what is no stream: None is none either, for libraries do not agree on what it would name.
+    Raises TypeError for what is no stream: None is none either, for libraries do not agree on what it would name; and
+    RangeError for a number that can be no handle.
     """
     if type(stream) is int:
-        return stream
+        return _checked(stream)
     if isinstance(stream, StreamHandle):
         return int(stream)
     protocol = getattr(stream, "__cuda_stream__", None)
@@ -30,10 +32,17 @@ def stream_handle(stream: Stream) -> int:
     for name in ("cuda_stream", "ptr"):  # PyTorch; CuPy before it had the protocol
         handle = getattr(stream, name, None)
         if isinstance(handle, SupportsIndex):
-            return operator.index(handle)
+            return _checked(operator.index(handle))
     if isinstance(stream, SupportsIndex) and not isinstance(stream, bool):
-        return operator.index(stream)
+        return _checked(operator.index(stream))
     raise TypeError(f"{stream!r} is no stream; give a handle (0 is the default stream), or an object of a library")
+
+
+def _checked(handle: int) -> int:
+    """A handle that fits the driver's 64 bits."""
+    if not 0 <= handle < 1 << 64:
+        raise RangeError(f"stream {handle} is no handle: those are 0 (the default stream) to 2**64 - 1")
+    return handle
 
 
 def _protocol_handle(stream: object, answer: Any) -> int:
@@ -44,4 +53,4 @@ def _protocol_handle(stream: object, answer: Any) -> int:
         raise TypeError(f"{stream!r}.__cuda_stream__() gave {answer!r}, not (version, handle)") from None
     if version != _PROTOCOL:
         raise TypeError(f"{stream!r} speaks version {version} of __cuda_stream__; version {_PROTOCOL} is known here")
-    return int(handle)
+    return _checked(int(handle))

@@ -70,14 +70,14 @@ class Telling:
     """Calls a listener in the middle of a change, which ends well whatever it raises: ``error`` is the last of that."""
 
     def __init__(self, listener: Listener) -> None:
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._listener = listener
 
     def __call__(self, event: CacheEvent) -> None:
         """Tell of one event."""
         try:
             self._listener(event)
-        except Exception as error:
+        except BaseException as error:  # SystemExit too would leave books behind that contradict each other
             first, self.error = self.error is None, error
             if first:
                 text = f"the listener of cache events raised {error!r} for {type(event).__name__} and has missed that"

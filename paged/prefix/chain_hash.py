@@ -66,8 +66,11 @@ def _one_key(words: list[int], before: int, place: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def root_key(salt: int) -> int:
-    """The key that stands before the first block, for one tenant's ``salt``."""
-    return int(_mix(np.array([hash((_SECRET, salt)) & _WORD], np.uint64))[0])
+    """The key that stands before the first block, for one tenant's ``salt``.
+
+    Of its digits: numbers that differ by a multiple of 2**61 - 1 have the same hash, and so have -1 and -2.
+    """
+    return int(_mix(np.array([hash((_SECRET, str(salt))) & _WORD], np.uint64))[0])
 
 
 @functools.lru_cache(maxsize=64)

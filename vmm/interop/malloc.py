@@ -90,15 +90,16 @@ class Malloc:
     def free(self, address: int, stream: Stream | None = None) -> None:
         """Give back what ``allocate`` returned, when the work now on ``stream`` is done (None: the block's own).
 
-        Raises StateError for an address that is not held. Does nothing in a forked child or an ending interpreter:
-        the driver takes everything back with the process.
+        Raises StateError for an address that is not held, and as ``stream_handle``; nothing is freed then. Does nothing
+        in a forked child or an ending interpreter: the driver takes everything back with the process.
         """
         if not address or sys.is_finalizing() or self.device.idle:
             return
+        handle = _handle(stream)
         block = self._blocks.pop(address, None)
         if block is None:
             raise StateError(f"{address:#x} is not held of this heap; was it freed before?")
-        self._leaving.append((block, _handle(stream), stream))
+        self._leaving.append((block, handle, stream))
         self._collect()
 
     @uninterrupted

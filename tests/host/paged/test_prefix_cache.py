@@ -225,6 +225,11 @@ def test_the_same_block_after_another_prefix_is_another(pool):
     pool.check()
 
 
+def test_salts_that_pythons_hash_does_not_tell_apart_have_keys_of_their_own():
+    salts = [-1, -2, 0, 2**61 - 1, 1, 2**61, 2**62 - 1, 10**30]
+    assert len({root_key(salt) for salt in salts}) == len(salts)
+
+
 def test_salts_keep_tenants_apart(pool):
     ids = prompt((0, 50))
     run(pool, ids, salt=1)[0].free()

@@ -115,3 +115,36 @@ def test_wrappers_wrap_each_other_and_blocks_come_back_through_all(rules):
         block.free()
         assert inner.statistics.count == outer.statistics.count == 0
     assert inner.range.closed
+
+
+def test_what_was_dropped_makes_room_within_a_limit(rules):
+    with vmm.LimitedHeap(vmm.Heap(rules, "1 GiB"), MIB) as limited:
+        limited.allocate(MIB).drop()
+        block = limited.allocate(512)
+        assert limited.in_use == 512
+        block.free()
+
+
+def test_a_block_that_went_past_a_wrapper_does_not_come_back_through_it(rules):
+    inner = vmm.Heap(rules, "1 GiB")
+    with vmm.LimitedHeap(inner, "8 MiB") as limited:
+        mine, other = limited.allocate(1000), inner.allocate(600)
+        with pytest.raises(vmm.StateError, match="not allocated in this heap through this LimitedHeap"):
+            limited.release(other)
+        assert limited.in_use == 1024 and inner.holds(other) and not limited.holds(other)
+        other.free()
+        mine.free()
+
+
+@pytest.mark.parametrize("wrap", [vmm.StatisticsHeap, lambda heap: vmm.LimitedHeap(heap, MIB)])
+def test_a_closed_heap_has_nothing_in_use_and_says_that_it_is_closed(rules, wrap):
+    heap = wrap(vmm.Heap(rules, "1 GiB"))
+    heap.allocate(MIB)
+    heap.close()
+    with pytest.raises(vmm.ClosedError):
+        heap.allocate(512)
+    if isinstance(heap, vmm.LimitedHeap):
+        assert heap.in_use == 0
+    else:
+        found = heap.statistics
+        assert (found.current, found.count, found.requested, found.peak, found.total_count) == (0, 0, 0, MIB, 1)

@@ -286,3 +286,21 @@ def test_the_stream_of_a_thread_is_another_in_each(heap):
     assert found[0].address != block.address
     assert heap.allocate(CHUNK, stream=per_thread).address == block.address
     found[0].free(after=per_thread)
+
+
+@pytest.mark.parametrize("handle", [-1, 1 << 64, 1 << 70])
+def test_a_number_that_can_be_no_handle_is_refused_and_costs_no_event(device, handle):
+    said = pytest.raises(vmm.RangeError, match=rf"stream {handle} is no handle: those are 0 .* to 2\*\*64 - 1")
+    with vmm.Heap(device, "64 MiB") as heap, vmm.GrowableRange(device, "64 MiB") as kv:
+        kv.grow("4 MiB")
+        block, before = heap.allocate(100), device.driver.api.live()
+        for attempt in (
+            lambda: block.free(after=handle),
+            lambda: heap.allocate(100, stream=handle),
+            lambda: kv.shrink("2 MiB", after=handle),
+            lambda: vmm.stream_handle(handle),
+        ):
+            with said:
+                attempt()
+        assert device.driver.api.live() == before and heap.holds(block)
+        block.free()

@@ -254,3 +254,13 @@ def test_a_heap_and_what_wraps_it_take_turns(heap, held):
     for one in (held, limited):
         one.free(one.allocate(1, 0), 0)  # takes in what was left
     assert heap.allocated == 0
+
+
+@pytest.mark.parametrize(("stream", "error"), [("x", TypeError), (-1, vmm.RangeError), (1 << 64, vmm.RangeError)])
+def test_a_free_on_what_is_no_stream_frees_nothing(heap, held, stream, error):
+    address = held.allocate(MIB)
+    with pytest.raises(error):
+        held.free(address, stream)
+    assert len(held) == 1 and heap.allocated == MIB
+    held.free(address)
+    assert heap.allocated == 0
