@@ -30,19 +30,28 @@ class AttachedKV:
     """The sequences of ``handoff`` in ``memory``, which ``vmm.sharing.attach`` has mapped; that stays the caller's.
 
     ``tables`` int32 [B, max_blocks] and ``lengths`` int32 [B] are theirs. Nothing can be appended: it is the other
-    pool's memory. Raises ValueError where the chunks are not those of the layout, StateError for a block whose memory
-    is not shared.
+    pool's memory. Raises ValueError where the chunks are not those of the layout or more than is shared,
+    StateError for a block whose memory is not shared.
     """
 
     def __init__(self, memory: SharedRange, handoff: Handoff) -> None:
+        if not isinstance(memory, SharedRange) or not isinstance(handoff, Handoff):
+            kinds = f"{type(memory).__name__} and {type(handoff).__name__}"
+            raise ValueError(f"AttachedKV takes what attach returned and a Handoff (from_json makes it), not {kinds}")
         if memory.chunk_size != handoff.layout.chunk:
             raise ValueError(
                 f"{memory.name!r} has chunks of {memory.chunk_size} bytes, the handoff of {handoff.layout.chunk}; "
                 "attach to the range of the pool that it was made of"
             )
+        held = [set(table) - {DROPPED} for table in handoff.tables]
+        if any(held) and handoff.layout.block_bytes > memory.committed:
+            raise ValueError(
+                f"one block of the handoff has {handoff.layout.block_bytes} bytes, all that {memory.name!r} shares has "
+                f"{memory.committed}; attach to the range of the pool that it was made of"
+            )
         shared = set(memory.committed_chunks())
-        for number, table in enumerate(handoff.tables):
-            for block in set(table) - {DROPPED}:
+        for number, blocks in enumerate(held):
+            for block in blocks:
                 missing = next((chunk for chunk in handoff.chunks_of(block) if chunk not in shared), None)
                 if missing is not None:
                     raise StateError(

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from vmm import RangeError
+from vmm import AlignmentError, RangeError
 
+from .handoff_text import VERSION, read_handoff
 from .layout import KVLayout
 from .pool import KVPool
 from .row_memory import MOST_BLOCKS
 from .sequence import Sequence
-from .spec import KVSpec
 from .tables.batched_table import DROPPED
 from .whole_number import whole_number
 
-_VERSION = 1
+_MOST_ADDRESSES = 1 << 57
+"""Bytes that an address of the widest page tables there are (five levels) can name."""
+_PAGE = 4096
+"""Bytes of the smallest page: no chunk of memory is a part of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Handoff:
 
     ``tables`` are their block ids in the order of the tokens, -1 where a block was dropped; ``lengths`` are in tokens.
     Made by ``Handoff.of`` and ``Handoff.from_json``, for ``AttachedKV``. Raises RangeError for a block that is not
-    there, ValueError for a table that does not fit its length.
+    there and for a layout that no addresses hold, AlignmentError for chunks that are no whole pages, ValueError for a
+    table that does not fit its length.
     """
 
     layout: KVLayout
@@ -40,9 +44,17 @@ class Handoff:
     lengths: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.layout, KVLayout):
+            raise ValueError(f"layout must be a KVLayout, as a pool has it, not {self.layout!r}")
         blocks = whole_number("blocks", self.blocks)
         if not 1 <= blocks <= MOST_BLOCKS:
             raise RangeError(f"blocks must be 1 to {MOST_BLOCKS}, not {blocks}")
+        if self.layout.chunk % _PAGE:
+            raise AlignmentError(f"chunks of {self.layout.chunk} bytes are no whole pages of {_PAGE}")
+        if self.layout.reserve_bytes(blocks) > _MOST_ADDRESSES:
+            raise RangeError(
+                f"{blocks} blocks of its layout need more than 2**57 bytes of addresses, which no range has"
+            )
         if len(self.tables) != len(self.lengths):
             raise ValueError(
                 f"there are {len(self.tables)} tables and {len(self.lengths)} lengths; give one a sequence"
@@ -56,10 +68,17 @@ class Handoff:
 
         A block that is freed belongs to whoever gets it next, and is written while the other still reads it. Order the
         work that writes them too: synchronize before the other process looks. Raises ClosedError for a freed sequence,
-        ValueError for one of another pool, StateError while the pool sleeps or where bytes are lost.
+        ValueError for one of another pool, and for what is no pool or no list of sequences, StateError while the pool
+        sleeps or where bytes are lost.
         """
+        if not isinstance(pool, KVPool):
+            raise ValueError(f"a handoff is of a KVPool; a {type(pool).__name__} was given")
+        if not isinstance(sequences, Iterable):
+            raise ValueError(f"a handoff is of a list of sequences; a {type(sequences).__name__} was given")
         listed = list(sequences)
         for sequence in listed:
+            if not isinstance(sequence, Sequence):
+                raise ValueError(f"a handoff is of Sequences of its pool; a {type(sequence).__name__} was given")
             sequence.check_in(pool)
         tables = tuple(tuple(sequence.table) for sequence in listed)
         return cls(pool.layout, pool.block_pool.rows.blocks, tables, tuple(sequence.length for sequence in listed))
@@ -73,10 +92,10 @@ class Handoff:
         held = {block for table in self.tables for block in table if block != DROPPED}
         return sorted({chunk for block in held for chunk in self.chunks_of(block)})
 
-    def chunks_of(self, block: int) -> list[int]:
-        """The chunks in which one block lies."""
+    def chunks_of(self, block: int) -> Iterator[int]:
+        """The chunks in which one block lies, one by one: another process's layout may make them any number."""
         rows = self.layout.rows(self.blocks).of(block)
-        return [chunk for row in rows for chunk in self.layout.chunks_of(row, self.blocks)]
+        return (chunk for row in rows for chunk in self.layout.chunks_of(row, self.blocks))
 
     def dropped(self, number: int) -> int:
         """Tokens at the beginning of a sequence whose blocks were given up."""
@@ -84,19 +103,14 @@ class Handoff:
 
     def to_json(self) -> str:
         """One line of text that ``from_json`` takes."""
-        return json.dumps({"version": _VERSION, **dataclasses.asdict(self)}, separators=(",", ":"))
+        return json.dumps({"version": VERSION, **dataclasses.asdict(self)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Handoff:
         """What another process has said. Raises ValueError for text that is no handoff, or does not fit together."""
         try:
-            told = json.loads(text)
-            if told.pop("version") != _VERSION:
-                raise ValueError(f"it is not of version {_VERSION}, the only one that this process knows")
-            layout, tables = told.pop("layout"), tuple(tuple(table) for table in told.pop("tables"))
-            made = KVLayout(**{**layout, "spec": KVSpec(**layout["spec"])})
-            return cls(made, tables=tables, lengths=tuple(told.pop("lengths")), **told)
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            return cls(**read_handoff(text))
+        except (TypeError, ValueError) as error:
             raise ValueError(f"this is no handoff: {error}; give what to_json() returned") from None
 
     def _check(self, number: int, table: tuple[Any, ...], length: int) -> None:

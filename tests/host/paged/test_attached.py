@@ -104,32 +104,67 @@ def test_the_chunks_of_a_handoff_are_those_that_hold_its_blocks(order):
         ({"tables": [[1, 2, 3], [64], [5]]}, "sequence 1 names block 64; the pool has blocks 0 to 63"),
         ({"tables": [[1, -1, 3], [4], [5]]}, "sequence 0 names block -1"),
         ({"tables": [[1, 2, 3], ["4"], [5]]}, "a block must be a whole number, not '4'"),
-        ({"tables": 7}, "not iterable"),
+        ({"tables": 7}, "tables must be a list, not 7"),
+        ({"tables": [[1, 2, 3], 4, [5]]}, "the table of sequence 1 must be a list, not 4"),
+        ({"lengths": {"0": 1}}, "lengths must be a list, not {'0': 1}"),
         ({"blocks": 0}, "blocks must be 1 to 2147483647, not 0"),
         ({"blocks": None}, "blocks must be a whole number"),
         ({"version": 2}, "version 1"),
         ({"more": 1}, "more"),
-        ({"layout": {"spec": {"layers": 0}}}, "kv_heads"),
-        ({"layout": []}, "this is no handoff"),
+        ({"layout": {"spec": {"layers": 0}}}, "layout lacks block_size, order, layout, chunk"),
+        ({"layout": []}, r"layout must be an object, not \[\]"),
+        ({"spec": {"layers": 10**30}}, r"need more than 2\*\*57 bytes"),
+        ({"spec": {"head_dim": 10**20}}, r"need more than 2\*\*57 bytes"),
+        ({"spec": {"kv_heads": 10**4000}}, r"need more than 2\*\*57 bytes"),
+        ({"spec": {"layers": True}}, "layers must be a whole number, not True"),
+        ({"spec": {"dtype": []}}, r"dtype must be a word, not \[\]"),
+        ({"spec": {"window": "all"}}, "window must be a whole number or null, not 'all'"),
+        ({"spec": {"heads": 2}}, "layout.spec has 'heads', which version 1 does not know"),
+        ({"of_layout": {"chunk": 3}}, "chunks of 3 bytes are no whole pages"),
     ],
 )
 def test_text_that_is_no_handoff_is_refused_in_one_line(prefilled, change, told):
-    changed = {**json.loads(prefilled().handoff.to_json()), **change}
+    changed = json.loads(prefilled().handoff.to_json())
+    changed["layout"]["spec"] |= change.pop("spec", {})
+    changed["layout"] |= change.pop("of_layout", {})
+    changed |= change
     with pytest.raises(ValueError, match=told) as error:
         paged.Handoff.from_json(json.dumps(changed))
     assert str(error.value).startswith("this is no handoff: ")
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "7", "[]", "{}", "\x00", b"\xff\xfe", "[" * 100_000])
-def test_nonsense_is_refused_in_one_line(text):
-    with pytest.raises(ValueError, match="this is no handoff: ") as error:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "'' is no JSON"),
+        ("7", "it must be an object with version, layout, blocks, tables, lengths, not 7"),
+        ("null", "it must be an object .* not None"),
+        ("[]", "it must be an object"),
+        ("{}", "it lacks version, layout, blocks, tables, lengths"),
+        ("\x00", r"'\\x00' is no JSON"),
+        (b"\xff\xfe", r"b'\\xff\\xfe' is no JSON"),
+        ("9" * 10_000, r"'9{39}\.\.\. is no JSON"),
+        ("[" * 100_000, "its lists are nested too deeply"),
+        (None, "None is no text"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(text, told):
+    with pytest.raises(ValueError, match=f"this is no handoff: {told}") as error:
         paged.Handoff.from_json(text)
     assert "\n" not in str(error.value)
 
 
 def test_a_handoff_is_of_open_sequences_of_the_pool(prefilled, device):
     first = prefilled()
+    with pytest.raises(ValueError, match="a handoff is of Sequences of its pool; a int was given"):
+        paged.Handoff.of(first.pool, [3])
+    with pytest.raises(ValueError, match="a handoff is of a list of sequences; a Sequence was given"):
+        paged.Handoff.of(first.pool, first.sequences[0])
+    with pytest.raises(ValueError, match="a handoff is of a KVPool; a int was given"):
+        paged.Handoff.of(3, [])
+    with pytest.raises(ValueError, match="layout must be a KVLayout, as a pool has it, not None"):
+        paged.Handoff(None, 1, (), ())
     with paged.KVPool(device, paged.KVLayout(spec_of()), blocks=4, name="elsewhere") as elsewhere:
         foreign = elsewhere.sequence()
         with pytest.raises(ValueError, match="'elsewhere' was given to 'prefill'"):
@@ -222,6 +257,34 @@ def test_memory_of_another_chunk_size_is_refused(prefilled):
     layout = paged.KVLayout(spec_of(), chunk=4 << 20)
     with memory, pytest.raises(ValueError, match="chunks of 2097152 bytes, the handoff of 4194304"):
         paged.AttachedKV(memory, paged.Handoff(layout, handoff.blocks, handoff.tables, handoff.lengths))
+
+
+@pytest.mark.parametrize("order", ["block", "layer"])
+def test_a_layout_that_is_not_the_ranges_is_refused_at_once(prefilled, order):
+    there = prefilled()
+    memory, handoff = attach(there)
+
+    def told(layers):
+        layout = paged.KVLayout(paged.KVSpec(layers, 2, 64, "float16"), 16, order)
+        return paged.Handoff(layout, 64, handoff.tables, handoff.lengths)
+
+    with memory:
+        with pytest.raises(
+            ValueError, match=r"one block of the handoff has \d{13} bytes, all that .* shares has 2097152"
+        ):
+            paged.AttachedKV(memory, told(1 << 27))  # to count the chunks of one block would take minutes
+        with pytest.raises(vmm.StateError, match="which is not shared"):
+            paged.AttachedKV(memory, told(200))
+
+
+def test_text_is_no_handoff_yet(prefilled):
+    there = prefilled()
+    memory, handoff = attach(there)
+    with memory:
+        with pytest.raises(ValueError, match=r"a Handoff \(from_json makes it\), not SharedRange and str"):
+            paged.AttachedKV(memory, handoff.to_json())
+        with pytest.raises(ValueError, match="not KVPool and Handoff"):
+            paged.AttachedKV(there.pool, handoff)
 
 
 def test_wrong_rows_layers_and_closed_memory_are_refused(prefilled):
