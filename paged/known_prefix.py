@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmm import RangeError
+
 from .allocation import can_take
 from .blocks.block_ids import Ids as Blocks
 from .prefix.cached_blocks import CachedBlocks
@@ -29,6 +31,8 @@ def hold_prefix(pool: KVPool, prompt: TokenIds, salt: int) -> tuple[Blocks, Know
 
 def can_hold(pool: KVPool, prompt: TokenIds, salt: int, spare: int) -> bool:
     """What ``KVPool.can_begin`` says of a pool that is awake."""
+    if spare < 0:
+        raise RangeError(f"spare must be 0 blocks or more, not {spare}")
     cache, ids, salt = _asked(pool, prompt, salt)
     needed = -(-len(ids) // pool.layout.block_size) + spare
     if can_take(pool, needed):

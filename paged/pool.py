@@ -120,7 +120,7 @@ class KVPool(PoolState):
         """Whether all of a prompt would have room now, the blocks of its known prefix shared, beside ``spare`` blocks.
 
         ``prompt`` is token ids. If so, ``sequence(prompt)`` and an append of the rest succeed, and leave ``spare``
-        blocks to be had. Raises ValueError as ``sequence`` does.
+        blocks to be had. Raises ValueError as ``sequence`` does, RangeError for a ``spare`` below 0.
         """
         return self._usable and can_hold(self, prompt, salt, whole_number("spare", spare))
 

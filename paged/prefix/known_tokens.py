@@ -64,9 +64,25 @@ def as_ids(tokens: Any) -> Tokens | None:
         return tokens  # type: ignore[no-any-return]  # it was looked at
     if not isinstance(tokens, (np.ndarray, list, tuple, range)):  # in half the time of a union
         return None
-    found = np.asarray(tokens)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise ValueError(f"token ids must be whole numbers [n], not {found.dtype} {list(found.shape)}")
+    try:
+        found = np.asarray(tokens)
+    except ValueError:  # rows of different lengths
+        raise ValueError("token ids must be one list of whole numbers, not lists of different lengths") from None
+    if found.ndim != 1:
+        raise ValueError(f"token ids must be one list of whole numbers [n], not of shape {list(found.shape)}")
+    if found.size and found.dtype.kind not in "iu":
+        raise ValueError(f"token ids must be whole numbers from 0 to 2**31 - 1, not {_first_wrong(tokens)}")
     if found.size and (found.min() < 0 or found.max() >= 1 << 31):
         raise ValueError(f"token ids must be 0 to 2**31 - 1, not {found.min()} to {found.max()}")
     return found.astype(np.int32)
+
+
+def _first_wrong(tokens: Any) -> str:
+    """The first of some tokens that is no id: NumPy makes floats or objects of all when one is 2**64 or 1.5."""
+    wrong = [repr(token) for token in tokens if not _is_id(token)]
+    told = wrong[0] if wrong else f"an array of {np.asarray(tokens).dtype}"
+    return told if len(told) <= 40 else f"{told[:40]}..."
+
+
+def _is_id(token: Any) -> bool:
+    return isinstance(token, (int, np.integer)) and not isinstance(token, bool) and 0 <= token < 1 << 31

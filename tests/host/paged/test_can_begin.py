@@ -91,3 +91,12 @@ def test_not_while_the_pool_sleeps_and_nothing_is_known_after_it_lost_its_bytes(
         pool.allocate(pool.blocks_free - 1)
         assert not pool.can_begin(prompt)
         sequence.free()
+
+
+@pytest.mark.parametrize("spare", [-1, -1000])
+def test_less_than_no_blocks_to_spare_is_refused(rules, spare):
+    with (
+        paged.KVPool(rules, paged.KVLayout(SPEC), budget="4 MiB", prefix_cache=True) as pool,
+        pytest.raises(vmm.RangeError, match=f"^spare must be 0 blocks or more, not {spare}$"),
+    ):
+        pool.can_begin([1, 2, 3], spare=spare)

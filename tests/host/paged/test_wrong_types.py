@@ -40,6 +40,30 @@ def test_what_is_no_prompt(pool, prompt):
         pool.sequence(prompt)
 
 
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        ([2**64], f"2\\*\\*31 - 1, not {2**64}$"),
+        ([1, 2**63, -1], f"not {2**63}$"),
+        ([1, 2.5], "not 2.5$"),
+        (np.array([1.0]), r"not np.float64\(1.0\)$"),
+        ([3, None], "not None$"),
+        (["a"], "not 'a'$"),
+        (["a" * 1000], r"not 'a{39}\.\.\.$"),
+        ([True], "not True$"),
+        (np.array([False]), "not np.False_$"),
+        (np.array([1, 2], object), "not an array of object$"),
+        ([[1, 2]], r"not of shape \[1, 2\]$"),
+        ([[1], [2, 3]], "not lists of different lengths$"),
+        ([-1, 7], "not -1 to 7$"),
+    ],
+)
+def test_what_is_no_token_id_is_named(pool, ids, told):
+    for ask in (pool.sequence, pool.can_begin, pool.sequence().append):
+        with pytest.raises(ValueError, match=f"token ids must be .*{told}"):
+            ask(ids)
+
+
 def test_one_sequence_is_no_list(pool):
     query = np.zeros((1, 2, 64), np.float16)
     with pytest.raises(ValueError, match=r"for one sequence write \[sequence\]"):
