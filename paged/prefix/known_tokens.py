@@ -85,4 +85,4 @@ def _first_wrong(tokens: Any) -> str:
 
 
 def _is_id(token: Any) -> bool:
-    return isinstance(token, (int, np.integer)) and not isinstance(token, bool) and 0 <= token < 1 << 31
+    return isinstance(token, (int, np.integer)) and not isinstance(token, bool) and 0 <= int(token) < 1 << 31
