@@ -34,6 +34,7 @@ def view(recording: str, output: str, start: float | None, stop: float | None, m
     """Make one HTML page of a recording: both page tables at any moment, without a network.
 
     A slider goes through time; a token leads to its block, its chunk and its address, and a chunk back to who is in it.
+    The page opens at the moment at which most is committed.
     """
     check_writable(Path(output), Path(recording))
     found = write_page(Recording.load(recording), output, most=moments, start_s=start, stop_s=stop)

@@ -61,6 +61,12 @@ def choose(recording: Recording, most: int, start: int, stop: int) -> tuple[npt.
     return np.unique(np.linspace(start, stop, most).astype(np.int64)), False
 
 
+def before(recording: Recording, start: int) -> int:
+    """How many events lie before ``start`` (nanoseconds), or stand for those that were dropped."""
+    earlier = int(np.searchsorted(recording.columns()["moment"], start))
+    return max(earlier, int(recording.about["base_events"]))
+
+
 class Moments:
     """What is true at each of the ``wanted`` moments: ``found``, in order, and what they share."""
 
@@ -73,10 +79,14 @@ class Moments:
 
     def _follow(self, recording: Recording, wanted: npt.NDArray[np.int64]) -> None:
         state, about = self._state, self._about
-        now = figures(about, state)
-        bucket = Bucket(0, now, now)
         events = split(recording.rows, recording.ids)
         following = next(events, None)
+        for _ in range(before(recording, int(wanted[0]))):  # what was before the part is no event of its first moment
+            assert following is not None
+            state.apply(*following)
+            following = next(events, None)
+        now = figures(about, state)
+        bucket = Bucket(0, now, now)
         for at in wanted.tolist():
             while following and following[0].moment <= at:
                 state.apply(*following)

@@ -76,6 +76,7 @@ function introduce() {
   const clock = about.clock === "simulated" ? "simulated time" : "time";
   $("honest").textContent = `${plural(data.moments.length, "moment")} of ${plural(data.part.events, "event")} from ${seconds(data.part.start)} to ${seconds(data.part.stop)} of ${clock}. ` +
     (!data.part.every ? "Each state shown is the true state at its moment; what happened between two moments is only in the bands and the counts. A part is shown in finer steps with view --from and --until." : "Every change is shown.") +
+    " It opens where most is committed." +
     (about.dropped ? ` ${plural(about.dropped, "earlier event")} had left the ring: the recording begins with the state they led to.` : "");
   for (const name of data.figures) {
     const box = document.createElement("div"), term = document.createElement("dt"), value = document.createElement("dd");

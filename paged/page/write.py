@@ -14,7 +14,7 @@ from vmm import format_size
 from ..atomic_file import write_atomically
 from ..recording import Recording
 from .call_strip import call_strip, latest_calls
-from .moments import Moment, Moments, choose
+from .moments import Moment, Moments, before, choose
 from .toggles import EVERY
 
 MOST_MOMENTS = 1000
@@ -58,7 +58,7 @@ def page_data(recording: Recording, most: int, start: int, stop: int) -> dict[st
     moments = found.found
     edges = wanted if len(wanted) > 1 else wanted.repeat(2)
     columns = recording.columns()
-    inside = (columns["moment"] >= start) & (columns["moment"] <= stop)
+    inside = columns["moment"][before(recording, start) :] <= stop
     about = {name: value for name, value in recording.about.items() if name != "costs"}
     return {
         "about": about,

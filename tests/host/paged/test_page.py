@@ -158,6 +158,34 @@ def test_a_page_of_a_part_is_asked_for_by_from_and_until(run, tmp_path):
     assert 0 < part < whole
 
 
+def test_a_part_begins_with_what_was_there_not_with_the_events_that_led_to_it(run):
+    recording, _ = run
+    end = recording.about["end"]
+    data = page_data(recording, 50, end // 2, end)
+    first = data["moments"][0]
+    assert first[FIGURES][data["figures"].index("committed")] > 0
+    assert first[EVENTS] == 0
+    assert first[LOW] == first[FIGURES] == first[HIGH]
+    assert sum(moment[EVENTS] for moment in data["moments"]) == data["part"]["events"]
+
+
+def test_what_stands_for_dropped_events_is_no_event(device):
+    layout = paged.KVLayout(SPEC, 256, chunk=2 << 20)
+    with paged.KVPool(device, layout, budget="32 MiB") as pool, record(pool, capacity=20) as recorder:
+        alive = [pool.sequence() for _ in range(3)]
+        for step in range(60):
+            alive[step % 3].append(400)
+        recording = recorder.recording()
+    assert recording.about["dropped"] > 0
+    data = page_data(recording, 10_000, int(recording.columns()["moment"][0]), recording.about["end"])
+    names = data["figures"]
+    assert data["part"]["events"] == len(recording) - recording.about["base_events"]
+    assert sum(moment[EVENTS] for moment in data["moments"]) == data["part"]["events"]
+    for moment in data["moments"]:
+        assert moment[HIGH][names.index("held")] <= moment[HIGH][names.index("committed")]
+        assert moment[LOW][names.index("committed")] > 0
+
+
 def test_the_command_writes_a_page_and_refuses_in_one_line(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recording, _ = run
