@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from ..doctor.diagnosis import Settings, diagnose
@@ -15,6 +14,7 @@ from ..doctor.report import Report
 from ..doctor.text import sections
 from ..doctor.treatment_table import remedy_rows, replay_notes, replay_table
 from ..serving.roofline import H100_BANDWIDTH, H100_FLOPS
+from . import terminal
 from .offered import FILE
 
 _PIPE_WIDTH = 120
@@ -69,7 +69,7 @@ def _tell(name: str) -> None:
 
 def _print(report: Report) -> None:
     """The sections, the remedies, and their replays."""
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console = terminal.console(sys.stdout, _PIPE_WIDTH)
     for title, rows in sections(report):
         console.print(Text(title, style="bold"))
         console.print(rows)

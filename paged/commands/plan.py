@@ -25,6 +25,7 @@ from ..planner.table import (
     memory_table,
     sequence_table,
 )
+from . import terminal
 from .offered import FILE, MODEL
 
 STDOUT = "-"
@@ -153,7 +154,7 @@ def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | No
 def _console(json_path: str | None) -> Console:
     """Where the text goes: standard output, unless the JSON goes there."""
     stream = sys.stderr if json_path == STDOUT else sys.stdout
-    return Console(file=stream, highlight=False, markup=False, width=None if stream.isatty() else _PIPE_WIDTH)
+    return terminal.console(stream, _PIPE_WIDTH)
 
 
 def _print(console: Console, found: Plan, plot_path: str | None) -> None:

@@ -26,11 +26,12 @@ from ..replay.options import Options
 from ..replay.processes import ReplayError
 from ..replay.report import PolicyResult, Report
 from ..replay.setup import describe_budget, prepare
-from ..replay.table import driver_time_source, table
+from ..replay.table import driver_time_source, table, uncosted_calls
 from ..replay.verdict import conclusion, rejections
 from ..serving.driver_costs import SETS, driver_costs
 from ..serving.scheduler import SchedulerError
 from ..serving.workload import Workload
+from . import terminal
 from .offered import FILE, MODEL, OFFERED, POLICY
 
 STDOUT = "-"
@@ -164,7 +165,7 @@ def _record(run: Run, path: str, progress: Callable[[str, int], None] | None) ->
 def _console(json_path: str | None) -> Console:
     """Where the text goes: standard output, unless the JSON goes there."""
     stream = sys.stderr if json_path == STDOUT else sys.stdout
-    return Console(file=stream, highlight=False, markup=False, width=None if stream.isatty() else _PIPE_WIDTH)
+    return terminal.console(stream, _PIPE_WIDTH)
 
 
 @contextlib.contextmanager
@@ -251,6 +252,8 @@ def _conclude(console: Console, report: Report, run: Run, calls: bool, plot_path
     real = run.setup.driver != "host"
     costs = "measured" if real else f"by the published costs {run.costs.name!r} ({run.costs.source})"
     console.print(driver_time_source(report, costs))
+    if left_out := uncosted_calls(report):
+        console.print(left_out)
     if plot_path is not None:
         console.print(f"The picture is in {plot_path}.")
     if rejected := rejections(report):

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 
 from rich.table import Table
 
-from vmm import format_size
-
+from ..figure_table import FigureTable, size_figure
 from .conclusion import conclusion
 from .rehearsal import Rehearsed
 from .report import Report
 
 _ROWS: tuple[tuple[str, Callable[[Rehearsed], str]], ...] = (
-    ("KV cache, all GPUs", lambda found: format_size(found.kv_bytes) if found.kv_bytes > 0 else "none"),
+    ("KV cache, all GPUs", lambda found: size_figure(found.kv_bytes) if found.kv_bytes > 0 else "none"),
     ("output tokens/s", lambda found: f"{found.tokens_per_s:,.1f}"),
     ("duration", lambda found: f"{found.duration_s:,.1f} s"),
     ("prefill / decode", lambda found: f"{found.prefill_s:,.1f} / {found.decode_s:,.1f} s"),
@@ -22,7 +21,7 @@ _ROWS: tuple[tuple[str, Callable[[Rehearsed], str]], ...] = (
     ("preemptions", lambda found: f"{found.preemptions:,}"),
     ("completed", lambda found: f"{found.completed:,}"),
     ("rejected", lambda found: f"{found.rejected:,}"),
-    ("KV never used", lambda found: format_size(found.never_used) if found.never_used else "-"),
+    ("KV never used", lambda found: size_figure(found.never_used) if found.never_used else "-"),
 )
 
 
@@ -39,16 +38,13 @@ def remedy_rows(report: Report) -> Table:
     return made
 
 
-def replay_table(report: Report) -> Table | None:
+def replay_table(report: Report) -> FigureTable | None:
     """One column as it was and one a remedy; None where nothing was replayed."""
     if report.before is None:
         return None
     columns = [("as it was", report.before)]
     columns += [(f"remedy {i}", found.after) for i, found in enumerate(report.treatments, 1) if found.after is not None]
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    made.add_column("", no_wrap=True)
-    for name, _ in columns:
-        made.add_column(name, justify="right")
+    made = FigureTable("", *(name for name, _ in columns))
     for label, cell in _ROWS:
         made.add_row(
             f"  {label}", *("-" if found.why_not and label != _ROWS[0][0] else cell(found) for _, found in columns)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.table import Table
-
 from vmm import format_size
 
+from ..figure_table import FigureTable, size_figure
 from ..serving.driver_costs import SETS
 from .binding import POSITIONS
 from .plan import Plan
@@ -30,13 +29,13 @@ def introduction(plan: Plan) -> Iterator[str]:
         yield f"ignored: {', '.join(plan.ignored)}"
 
 
-def memory_table(plan: Plan) -> Table:
+def memory_table(plan: Plan) -> FigureTable:
     """One GPU's memory by part."""
     where = f", stage {plan.stage} of {plan.stages}" if plan.stages > 1 else ""
-    made = _table(f"one GPU{where}", "bytes", "size", "", "from")
+    made = FigureTable(f"one GPU{where}", "bytes", "size", texts=("", "from"))
     for part in plan.parts:
         kind = "estimate" if part.estimate else "exact"
-        made.add_row(part.name, f"{part.bytes:,}", format_size(part.bytes), kind, part.formula)
+        made.add_row(part.name, f"{part.bytes:,}", size_figure(part.bytes), kind, part.formula)
     return made
 
 
@@ -47,17 +46,17 @@ def memory_legend() -> str:
     )
 
 
-def sequence_table(plan: Plan) -> Table:
+def sequence_table(plan: Plan) -> FigureTable:
     """How many sequences run at once at each length."""
-    made = _table("sequences", "tokens", "KV pool holds", "run at once", "bound by")
+    made = FigureTable("sequences", "tokens", "KV pool holds", "run at once", texts=("bound by",))
     for row in plan.sequences:
         made.add_row(row.label, f"{row.tokens:,.0f}", f"{row.held:,}", f"{row.running:,}", row.limit)
     return made
 
 
-def layout_table(plan: Plan) -> Table:
+def layout_table(plan: Plan) -> FigureTable:
     """What each layout wastes and calls."""
-    made = _table(
+    made = FigureTable(
         "layout",
         "holds",
         "runs",
@@ -74,23 +73,14 @@ def layout_table(plan: Plan) -> Table:
             row.changed,
             f"{row.held:,}",
             f"{row.running:,}",
-            format_size(row.tail_waste),
-            format_size(row.row_waste),
-            format_size(row.unusable),
+            size_figure(row.tail_waste),
+            size_figure(row.row_waste),
+            size_figure(row.unusable),
             f"{row.waste_share:.2%}",
             f"{row.tokens_a_step:,.0f}",
             f"{sum(row.calls.values()):,}",
             f"{row.seconds:.2f}",
         )
-    return made
-
-
-def _table(first: str, *others: str) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    made.add_column(first, no_wrap=True)
-    for name in others:
-        left = name in ("", "from", "bound by")
-        made.add_column(name, justify="left" if left else "right", overflow="fold")
     return made
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from rich.table import Table
-
-from vmm import format_size
-
+from ..figure_table import FigureTable, size_figure
 from ..policies import CAUSES
 from ..serving.workload import HASH_BLOCK
 from .report import Figure, PolicyResult, PrefixUse, Report
@@ -16,26 +13,22 @@ from .report import Figure, PolicyResult, PrefixUse, Report
 Rows = Iterator[tuple[str, Callable[[PolicyResult], str]]]
 
 
-def table(report: Report, *, calls: bool = False) -> Table:
+def table(report: Report, *, calls: bool = False) -> FigureTable:
     """All figures: means are weighted by simulated time, waste is the mean of what is committed and not live.
 
     With ``calls`` the driver calls of each name are counted too.
     """
-    made = Table(box=None, pad_edge=False, header_style="bold", title=None)
-    made.add_column("", no_wrap=True)
-    for name in report.policies:
-        made.add_column(name, justify="right", overflow="fold")
+    made = FigureTable("", *report.policies)
     for section in (_memory(report), _waste(report), _service(report), _steps(report), _driver(report, calls)):
         for label, cell in section:
             made.add_row(label, *(cell(result) for result in report.policies.values()))
-        made.add_section()
         made.add_row()
     return made
 
 
 def _mean_and_peak(label: str, pick: Callable[[PolicyResult], Figure]) -> Rows:
-    yield f"{label}, mean", lambda result: format_size(pick(result).mean)
-    yield f"{label}, peak", lambda result: format_size(pick(result).peak)
+    yield f"{label}, mean", lambda result: size_figure(pick(result).mean)
+    yield f"{label}, peak", lambda result: size_figure(pick(result).peak)
 
 
 def _memory(report: Report) -> Rows:
@@ -59,7 +52,7 @@ def _waste(report: Report) -> Rows:
 
 
 def _wasted(cause: str, result: PolicyResult) -> str:
-    return format_size(result.waste[cause]) if result.waste[cause] else "-"
+    return size_figure(result.waste[cause]) if result.waste[cause] else "-"
 
 
 def _served(report: Report) -> Rows:
@@ -98,7 +91,7 @@ def _service(report: Report) -> Rows:
     yield "preemptions", lambda result: f"{result.preemptions:,}"
     if report.options["preemption"] == "swap":
         yield "of them by swap", lambda result: f"{result.swapped:,}"
-        yield "swapped, out and back", lambda result: format_size(result.swapped_bytes)
+        yield "swapped, out and back", lambda result: size_figure(result.swapped_bytes)
     if any(result.prefix for result in results):
         yield "prompt tokens found", lambda result: _found(result.prefix, "tokens")
         yield f"prompt blocks of {HASH_BLOCK} found", lambda result: _found(result.prefix, "blocks")
@@ -127,7 +120,7 @@ def _steps(report: Report) -> Rows:
         yield "of it for bus and driver", lambda result: f"{result.waited_s:,.2f} s"
     if report.options["compact"] is not None and "paged-vmm" in report.policies:
         yield "blocks compaction moved", lambda result: f"{result.moved_blocks:,}" if result.moved_blocks else "-"
-    yield "copied", lambda result: format_size(result.copied_bytes) if result.copied_bytes else "-"
+    yield "copied", lambda result: size_figure(result.copied_bytes) if result.copied_bytes else "-"
     if any(result.copied_bytes for result in results):
         yield "copied/KV written", lambda result: f"{result.copied_share:.2%}" if result.copied_bytes else "-"
 
@@ -151,10 +144,15 @@ def _uncosted(report: Report) -> set[str]:
 
 
 def driver_time_source(report: Report, source: str) -> str:
-    """Where the driver time comes from, how many kinds of call it leaves out, and whether it is in the duration."""
+    """Where the driver time comes from, and whether it is in the duration."""
     size = "" if report.driver != "host" else ", a call whatever its size"
     charged = report.options["charge_driver_time"]
     part = "in the duration from the first step on" if charged else "not in the duration"
+    return f"Driver time is {source}{size}; {part}."
+
+
+def uncosted_calls(report: Report) -> str | None:
+    """How many kinds of call the driver time leaves out; None where it has them all."""
     missing = len(_uncosted(report))
-    left_out = f"; none for {missing} kinds" if missing else ""
-    return f"Driver time is {source}{size}; {part}{left_out}."
+    many = "1 kind of driver call has" if missing == 1 else f"{missing} kinds of driver call have"
+    return f"{many} no known cost and count{'s' * (missing == 1)} as 0; --calls marks them." if missing else None

@@ -131,8 +131,8 @@ class _State:
         )
 
 
-_COLUMNS = ("step", "reserved", "mapped", "accessible", "physical", "driver's free", "system counts", "")
-_HEADER = "{:<10}  {:>9} {:>9} {:>10} | {:>9} {:>13} {:>13}  {}".format(*_COLUMNS).rstrip()
+_LINE = "{:<10}  {:>9} {:>9} {:>10} | {:>9} {:>9} {:>9}"
+_HEADER = _LINE.format("step", "reserved", "mapped", "accessible", "physical", "free", "system")
 _CONCLUSION = "Addresses cost nothing until memory is created; memory has no address until it is mapped."
 
 
@@ -141,5 +141,4 @@ def _row(step: Step) -> str:
         format_size, (step.reserved, step.mapped, step.accessible, step.physical, step.driver_free)
     )
     system = "-" if step.system is None else format_size(step.system)
-    virtual = f"{step.step:<10}  {reserved:>9} {mapped:>9} {accessible:>10}"
-    return f"{virtual} | {physical:>9} {free:>13} {system:>13}  {step.what}"
+    return f"{_LINE.format(step.step, reserved, mapped, accessible, physical, free, system)}\n    {step.what}"

@@ -56,6 +56,14 @@ def test_info_lists_what_the_device_has(capsys):
 
 
 @pytest.mark.usefixtures("host")
+def test_the_demo_has_room_in_80_columns(capsys):
+    found = output(capsys, "demo", "--reserve", "1 TiB", "--size", "250 MiB", "--memory", "1 GiB")
+    table = found.splitlines()[2:-2]
+    assert len(table) == 1 + 2 * 9
+    assert max(map(len, table)) <= 80
+
+
+@pytest.mark.usefixtures("host")
 def test_the_demo_shows_each_step(capsys):
     steps = json.loads(output(capsys, "demo", "--reserve", "1 GiB", "--size", "64 MiB", "--memory", "1 GiB", "--json"))[
         "steps"

@@ -44,7 +44,7 @@ def test_the_pasted_line_is_planned_and_the_positions_are_noted() -> None:
         "note: max_model_len 8,192 is more than the 4,096 positions of llama-2-7b: vLLM refuses to start",
         "ignored: --port 8000, --trust-remote-code",
         "weights 13,476,831,232 12.55 GiB exact",
-        "activations 675,282,944 644 MiB estimate",
+        "activations 675,282,944 644.00 MiB estimate",
         "CUDA graphs 265,420,800 253.12 MiB estimate",
         "estimate: a formula that fits published logs of vLLM",
         "7,385 blocks of 16 = 118,160 tokens",
