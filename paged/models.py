@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 from .config import Config
 from .parameters import count_parameters
-from .presets import PRESETS, published_names
+from .presets import PRESETS, preset_of
 from .spec import KVSpec, ModelSpec, check_dtype
 
 _AS_VLLM_SAYS = {"fp8": "e4m3", "fp8_e4m3": "e4m3"}
 """vLLM's names of a KV type that has another here."""
+_SIZE = re.compile(r"(?<![a-z0-9.])\d+(?:\.\d+)?(?:x\d+(?:\.\d+)?)?[bkm](?![a-z0-9])")
+"""How a name says how many weights there are: 0.5b, 8x7b, 260k."""
 _KINDS = ("full_attention", "sliding_attention")
 
 
@@ -28,20 +31,28 @@ def model(name_or_path: str, kv_dtype: str = "auto") -> ModelSpec:
         >>> llama = model("llama-3-8b")
         >>> llama.layers, llama.token_bytes  # K and V of 32 layers, 8 heads of 128 numbers of 2 bytes
         (32, 131072)
-        >>> model("meta-llama/Meta-Llama-3-8B") == llama
+        >>> model("meta-llama/Meta-Llama-3-8B-Instruct") == llama
         True
     """
-    name = published_names().get(name_or_path, name_or_path)
-    if name in PRESETS:
+    name = preset_of(name_or_path)
+    if name is not None:
         return spec_of(Config(PRESETS[name], name), name, kv_dtype)
     if Path(name_or_path).exists():
         return from_config(name_or_path, kv_dtype)
     if name_or_path.endswith(".json") or name_or_path.startswith(("/", "./", "../", "~")):
         raise ValueError(f"{name_or_path}: there is no such file; give a model's config.json, or {', '.join(PRESETS)}")
-    near = difflib.get_close_matches(name_or_path.lower(), PRESETS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = _near(name_or_path)
+    hint = f"did you mean {near!r}? " if near else ""
     known = ", ".join(PRESETS)
     raise UnknownModelError(f"unknown model {name_or_path!r}; {hint}known: {known}, or the path of a config.json")
+
+
+def _near(name: str) -> str | None:
+    """The preset whose name is most like this one; of a name that says how large the model is, one of that size."""
+    short = name.lower().rpartition("/")[2]
+    size = _SIZE.findall(short)
+    known = [preset for preset in PRESETS if not size or _SIZE.findall(preset) == size]
+    return next(iter(difflib.get_close_matches(short, known, n=1, cutoff=0.75)), None)
 
 
 def from_config(path: str | Path, kv_dtype: str = "auto") -> ModelSpec:

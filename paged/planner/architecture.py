@@ -12,7 +12,7 @@ from ..config import Config
 from ..models import model as find_model
 from ..models import spec_of
 from ..parameters import count_parameters
-from ..presets import PRESETS, published_names
+from ..presets import PRESETS, preset_of
 from ..spec import ELEMENT_BYTES, ModelSpec
 
 _DTYPES = {"half": "float16", "float": "float32"}
@@ -94,12 +94,13 @@ def find_architecture(name_or_path: str, dtype: str = "auto", kv_cache_dtype: st
     unknown model and for a type that is not known.
     """
     find_model(name_or_path)  # an unknown name is refused with the known ones
-    name = published_names().get(name_or_path, name_or_path)
-    config = Config(PRESETS[name], name) if name in PRESETS else Config.read(name_or_path)
+    preset = preset_of(name_or_path)
+    config = Config.read(name_or_path) if preset is None else Config(PRESETS[preset], preset)
     own = config.text("torch_dtype", "dtype")
     chosen = _dtype(dtype, own)
     config = _changed(config, torch_dtype=chosen, max_position_embeddings=_positions(config))
-    if name not in PRESETS:
+    name = preset
+    if name is None:
         name = str(config.values.get("_name_or_path") or Path(config.source).resolve().parent.name)
     kv_dtype = _KV_DTYPES.get(kv_cache_dtype, kv_cache_dtype)
     return Architecture(config, spec_of(config, name, kv_dtype), kv_dtype)

@@ -11,10 +11,39 @@ from paged.parameters import count_parameters
 # from the models' own cards and weight files
 PUBLISHED = {
     "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
     "llama-3-8b": 8_030_261_248,
     "llama-3-70b": 70_553_706_496,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-1.5b-instruct": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-7b-instruct": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-14b-instruct": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-32b-instruct": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen2.5-72b-instruct": 72_706_203_648,
+    "qwen3-0.6b": 751_632_384 - 151_936 * 1024,  # the file holds the tied output a second time
+    "qwen3-1.7b": 2_031_739_904 - 151_936 * 2048,  # as above
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
     "mistral-7b": 7_241_732_096,
+    "mistral-7b-v0.2": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "mixtral-8x7b": 46_702_792_704,
+    "gemma-2-2b-it": 2_614_341_888,
+    "gemma-2-9b-it": 9_241_705_984,
+    "gemma-2-27b-it": 27_227_128_320,
 }
 LLAMA = {
     "num_hidden_layers": 4,
@@ -40,6 +69,38 @@ def config(tmp_path):
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
 def test_parameters_are_the_published_count(name, parameters):
     assert paged.model(name).parameters == parameters
+
+
+def test_every_preset_has_a_published_count():
+    assert set(paged.PRESETS) == {*PUBLISHED, "stories260k"}
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "positions"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", 131072),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b", 131072),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b-instruct", 32768),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3", 32768),
+        ("Llama-2-7b-chat-hf", "llama-2-7b", 4096),
+        ("qwen2.5-32b-INSTRUCT", "qwen2.5-32b-instruct", 32768),
+    ],
+)
+def test_fine_tuned_models_have_the_shape_of_what_they_were_made_from(name, preset, positions):
+    model = paged.model(name)
+    assert (model.name, model.max_positions, model.parameters) == (preset, positions, PUBLISHED[preset])
+
+
+def test_every_second_layer_of_gemma_2_has_a_window():
+    full, sliding = paged.model("google/gemma-2-9b-it").groups
+    assert (full.layers, full.window, sliding.layers, sliding.window) == (21, None, 21, 4096)
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-33B-Instruct", "llama-3.1-9b", "mixtral-8x22b", "gemma-2-7b-it"])
+def test_a_suggestion_is_never_of_another_size(name):
+    with pytest.raises(ValueError, match="unknown model") as info:
+        paged.model(name)
+    assert "did you mean" not in str(info.value)
 
 
 def test_stories260k_has_what_its_checkpoint_holds():
@@ -87,7 +148,7 @@ def test_kv_dtype_is_chosen_apart_from_the_weights():
         paged.model("llama-3-8b", "fp8_e5m2")
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("llama3-8b", "llama-3-8b"), ("Mistral-7B-v0.3", "mistral-7b")])
+@pytest.mark.parametrize(("typed", "meant"), [("llama3-8b", "llama-3-8b"), ("Mistral-7B-v0.4", "mistral-7b-v0.3")])
 def test_an_unknown_model_gets_a_suggestion(typed, meant):
     with pytest.raises(
         ValueError, match=f"unknown model '{typed}'; did you mean '{meant}'.*known: llama-2-7b, "

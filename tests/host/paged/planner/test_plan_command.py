@@ -84,8 +84,8 @@ def test_an_option_beside_the_line_takes_its_place_and_says_so() -> None:
 
 
 def test_a_line_whose_model_is_not_known_is_planned_with_a_config_beside_it(config_file: Callable[..., str]) -> None:
-    refused(run("--", "vllm", "serve", "Qwen/Qwen3-0.6B"), "unknown model 'Qwen/Qwen3-0.6B'", "path of a config.json")
-    found = planned("--model", config_file("qwen3-0.6b"), "--", "vllm", "serve", "Qwen/Qwen3-0.6B")
+    refused(run("--", "vllm", "serve", "my/Qwen3-0.6B-x"), "unknown model 'my/Qwen3-0.6B-x'", "path of a config.json")
+    found = planned("--model", config_file("qwen3-0.6b"), "--", "vllm", "serve", "my/Qwen3-0.6B-x")
     assert found["model"]["name"] == "qwen3-0.6b"  # type: ignore[index]
 
 
