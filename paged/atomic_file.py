@@ -57,6 +57,8 @@ def check_writable(path: Path, *sources: Path) -> None:
 
 
 def _check_writable(path: Path, sources: tuple[Path, ...]) -> None:
+    if path.name == "-" and path.parent == Path():
+        raise ValueError("-: this is not written to standard output; name a file")
     for source in sources:
         if path.resolve() == source.resolve():
             raise ValueError(f"{path} is the trace itself; name another file for the output")

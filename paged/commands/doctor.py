@@ -8,6 +8,8 @@ from typing import Any
 import click
 from rich.text import Text
 
+from vmm.commands.terminal import is_terminal
+
 from ..doctor.diagnosis import Settings, diagnose
 from ..doctor.log_reader import read_log
 from ..doctor.report import Report
@@ -55,7 +57,7 @@ def doctor(log: str, as_json: bool, **given: Any) -> None:
     and shown. What is worked out, not read, is called an estimate.
     """
     settings = Settings(**given)
-    report = diagnose(read_log(log), settings, _tell if sys.stderr.isatty() else None)
+    report = diagnose(read_log(log), settings, _tell if is_terminal(sys.stderr) else None)
     if as_json:
         click.echo(report.json_text(), nl=False)
     else:

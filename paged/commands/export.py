@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import click
 from ..atomic_file import check_writable
 from ..export import FORMATS
 from ..export import export as write_export
+from ..export.formats import writer_of
 from ..export.metrics import LOCALHOST, registry_of, serve, values_of
 from ..recording import Recording
 
+STDOUT = "-"
 _EPILOG = """\b
 Examples:
   python -m paged export run.pagewalk --to chrome -o run.json.gz
@@ -25,7 +29,9 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("recording", type=click.Path())
 @click.option("--to", "form", required=True, type=click.Choice(list(FORMATS)), help="Which form.")
-@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Where to; a name ending in .gz is compressed.")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(), help="Where to; .gz is compressed; - is standard output."
+)
 @click.option("--serve", "port", type=click.IntRange(0, 65535), help="Answer scrapes on localhost instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object about what was written.")
 def export(recording: str, form: str, output: str | None, port: int | None, as_json: bool) -> None:
@@ -36,6 +42,9 @@ def export(recording: str, form: str, output: str | None, port: int | None, as_j
     """
     if (output is None) == (port is None) or (port is not None and form != "prometheus"):
         raise click.UsageError("give -o FILE; --serve PORT takes its place for --to prometheus")
+    if output == STDOUT:
+        _print(Recording.load(recording), form, as_json)
+        return
     if output is not None:
         check_writable(Path(output), Path(recording))
     found = Recording.load(recording)
@@ -48,6 +57,17 @@ def export(recording: str, form: str, output: str | None, port: int | None, as_j
         click.echo(json.dumps({"schema": 1, "to": form, "file": output, "bytes": size, "events": len(found)}))
     else:
         click.echo(f"{output}: {FORMATS[form]}; {len(found):,} events, {size:,} bytes")
+
+
+def _print(recording: Recording, form: str, as_json: bool) -> None:
+    """Write to standard output, and nothing else there."""
+    if as_json:
+        raise click.UsageError("-o - and --json are both for standard output; name a file")
+    if sys.stdout is None:
+        raise click.UsageError("standard output is closed; name a file")
+    whole = io.BytesIO()  # what a writer leaves in a pipe that was closed is no concern of its
+    writer_of(form)(recording, whole)
+    click.echo(whole.getvalue(), nl=False)
 
 
 def _serve(recording: Recording, port: int) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import vmm
+from vmm.commands.terminal import is_terminal
 
 from ..atomic_file import check_writable, write_atomically
 from ..policies import POLICIES
@@ -221,7 +222,7 @@ def _describe(console: Console, load: Workload, options: Options) -> None:
 @contextlib.contextmanager
 def _progress(run: Run) -> Iterator[Callable[[str, int], None] | None]:
     """A bar a policy on a terminal; nothing in a pipe."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield None
         return
     columns = (TextColumn("{task.description:<15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

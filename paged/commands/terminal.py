@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import IO, cast
 
 from rich.console import Console
+
+from vmm.commands.terminal import is_terminal
 
 _BLANKS = re.compile(r"[ \t]+(?=\n)")
 
@@ -24,8 +27,10 @@ class _Trimmed:
         return self._stream.write(_BLANKS.sub("", text))
 
 
-def console(stream: IO[str], pipe_width: int) -> Console:
-    """A console on ``stream``, ``pipe_width`` wide where that is no terminal."""
-    terminal = stream.isatty()
+def console(stream: IO[str] | None, pipe_width: int) -> Console:
+    """A console on ``stream``, ``pipe_width`` wide where that is no terminal. What goes to None is lost, as in echo."""
+    if stream is None:  # a standard stream that was closed before the command began
+        return Console(file=io.StringIO())
+    terminal = is_terminal(stream)
     file = stream if terminal else cast("IO[str]", _Trimmed(stream))
     return Console(file=file, highlight=False, markup=False, width=None if terminal else pipe_width)

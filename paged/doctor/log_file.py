@@ -25,6 +25,8 @@ class LogError(ValueError):
 def open_log(path: str | Path) -> Iterator[BinaryIO]:
     """Open the log at ``path`` for reading bytes; "-" is standard input. Raises LogError, in one line."""
     if str(path) == STDIN:
+        if sys.stdin is None:  # it was closed before the command began
+            raise LogError("-: standard input is closed; give the log of a vLLM server")
         yield sys.stdin.buffer
         return
     file = Path(path)

@@ -24,15 +24,20 @@ FORMATS = {
 _MODULES = {"chrome": "chrome_trace", "snapshot": "memory_snapshot", "prometheus": "metrics", "csv": "csv_lines"}
 
 
+def writer_of(form: str) -> Writer:
+    """What writes a form to an open file. Raises ValueError for an unknown form."""
+    if form not in FORMATS:
+        raise ValueError(f"unknown form {form!r}; use {', '.join(FORMATS)}")
+    found: Writer = importlib.import_module(f".{_MODULES[form]}", __package__).write
+    return found
+
+
 def export(recording: Recording, form: str, path: str | Path) -> None:
     """Write ``recording`` to ``path``, whole or not at all; a name that ends in .gz is compressed.
 
     Raises ValueError for an unknown form, OSError naming ``path``.
     """
-    if form not in FORMATS:
-        raise ValueError(f"unknown form {form!r}; use {', '.join(FORMATS)}")
-    write: Writer = importlib.import_module(f".{_MODULES[form]}", __package__).write
-    target = Path(path)
+    write, target = writer_of(form), Path(path)
 
     def fill(out: BinaryIO) -> None:
         if target.suffix != ".gz":

@@ -16,6 +16,7 @@ from rich.table import Table
 from ..settle import QUESTIONS, Answer, examine
 from ..settle.examiner import NO_ANSWER
 from .options import choose_driver, first_line
+from .terminal import is_terminal
 
 
 @click.command()
@@ -65,7 +66,7 @@ def _ask(driver: str, backing: str) -> list[Answer]:
 
 
 def _show(answers: list[Answer], found: dict[str, Any]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    console = Console(width=None if is_terminal(sys.stdout) else 140, highlight=False)
     table = Table(box=None, pad_edge=False)
     for column in ("", "question", "expected", "seen", "agrees"):
         table.add_column(column, overflow="fold")

@@ -368,6 +368,32 @@ def test_the_command_writes_each_form(run, tmp_path, form):
     assert json.loads(found.output)["bytes"] == (tmp_path / "out").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("form", [name for name in FORMATS if name != "prometheus"])
+def test_the_command_writes_to_standard_output_and_nothing_else_there(run, tmp_path, monkeypatch, form):
+    recording, _ = run
+    monkeypatch.chdir(tmp_path)
+    recording.save("run.pagewalk")
+    export(recording, form, "written")
+    done = CliRunner().invoke(main, ["export", "run.pagewalk", "--to", form, "-o", "-"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout_bytes == (tmp_path / "written").read_bytes()
+    assert not (tmp_path / "-").exists()
+    done = CliRunner().invoke(main, ["export", "run.pagewalk", "--to", form, "-o", "-", "--json"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "error: -o - and --json are both for standard output; name a file\n"
+
+
+def test_no_other_file_is_named_like_standard_output(run, tmp_path, monkeypatch):
+    recording, _ = run
+    monkeypatch.chdir(tmp_path)
+    recording.save("run.pagewalk")
+    for arguments in (["view", "run.pagewalk", "-o", "-"], ["replay", "--policy", "paged-vmm", "--record", "-"]):
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 2
+        assert done.stderr == "error: -: this is not written to standard output; name a file\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.pagewalk"]
+
+
 def test_a_recording_that_is_not_there_is_one_line(tmp_path):
     found = CliRunner().invoke(main, ["export", "none.pagewalk", "--to", "csv", "-o", str(tmp_path / "x")])
     assert found.exit_code == 2
