@@ -40,6 +40,12 @@ _PIPE_WIDTH = 120
 _BACKINGS = {"none": "none (the driver's rules, no bytes)"}
 
 _EPILOG = """\b
+Columns of a trace, each with priority if you like (whole numbers, the lower the sooner):
+  CSV         TIMESTAMP (2023-11-16 18:15:46.68), ContextTokens, GeneratedTokens
+  CSV         num_prefill_tokens, num_decode_tokens, and arrived_at (seconds) or --rate
+  JSON lines  timestamp (milliseconds), input_length, output_length, and hash_ids
+
+\b
 Examples:
   python -m paged replay --plot growth.png
   python -m paged replay azure_conv_2023.csv --model llama-3-8b --gpu-memory 80GiB --json out.json
@@ -97,7 +103,12 @@ _POLICY_HELP = f"Repeatable: {', '.join(POLICIES)}; or all."
 @_option("--swap-space", str, "Host memory for that; what has no room is computed again.", metavar="SIZE")
 @_option("--pcie-bandwidth", float, "Bytes a second to and from the host.")
 @_option("--charge-driver-time/--no-charge-driver-time", bool, "Let driver calls lengthen the steps after them.")
-@_option("--rate", float, "Requests a second of a workload without arrival times.")
+@_option(
+    "--rate",
+    float,
+    "Requests a second of a workload without arrival times.  [5.53, the mean of azure_conv 2023, for a trace; 30 for "
+    "one that is made]",
+)
 @_option("--rate-scale", float, "Divides the gaps between arrivals.")
 @_option("--limit", int, "Take the first so many requests; without a trace, make so many (2,000 by default).")
 @_option("--seed", int, "Seed of all that is drawn.")
@@ -128,8 +139,9 @@ def replay(
 ) -> None:
     """Compare how virtual and physical memory grow under a request trace.
 
-    TRACE is an Azure CSV, a Mooncake JSONL or a CSV with lengths; without one, a workload is made from published
-    quantiles. Continuous batching is simulated to the step, and the real allocators serve it, policy by policy.
+    TRACE is an Azure CSV, a Mooncake JSONL or a CSV with lengths (columns below); without one, a workload is made from
+    published quantiles. Continuous batching is simulated to the step, and the real allocators serve it, policy by
+    policy.
     """
     options = Options(**{name: value for name, value in given.items() if value not in (None, ())})
     files = [trace, *traces] if trace is not None else list(traces)

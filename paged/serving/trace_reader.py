@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import datetime
+import decimal
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ MAX_SPAN_S = 10 * 366 * 86_400
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE = ("timestamp", "input_length", "output_length")
 LENGTHS = ("num_prefill_tokens", "num_decode_tokens")
+ARRIVED = "arrived_at"
+"""A column that a CSV with lengths may have, as Vidur's traces do: seconds."""
 
 _DIGITS = re.compile(r"\s*(\d{1,12})\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*([+-]?\d{1,9})\s*", re.ASCII)
+_SECONDS = re.compile(r"\s*\d{1,12}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?\s*", re.ASCII)
 _TIME = re.compile(
     r"\s*(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\s*(Z|[+-]\d\d:\d\d)?\s*",
     re.ASCII,
@@ -38,6 +42,7 @@ Row = tuple[int, int, int, int, tuple[int, ...], int]
 
 PRIORITY = "priority"
 """A column that any trace may have: whole numbers, the lower the sooner."""
+_READ = {*MOONCAKE, "hash_ids", PRIORITY}
 
 
 def read_trace(path: str | Path, *, rate: float = DEFAULT_RATE, seed: int = 0) -> Workload:
@@ -45,10 +50,11 @@ def read_trace(path: str | Path, *, rate: float = DEFAULT_RATE, seed: int = 0) -
 
     * Azure CSV: TIMESTAMP (up to 9 digits of a second), ContextTokens, GeneratedTokens.
     * Mooncake JSONL: timestamp (ms), input_length, output_length, hash_ids (optional).
-    * Lengths only, CSV: num_prefill_tokens, num_decode_tokens; arrivals are Poisson, ``rate`` a second from ``seed``.
+    * Lengths, CSV: num_prefill_tokens, num_decode_tokens and, as Vidur has it, arrived_at (s); without that arrivals
+      are Poisson, ``rate`` a second from ``seed``.
 
-    Each may have a column ``priority`` (whole numbers, the lower the sooner); others are passed over. Raises
-    TraceError for anything that cannot be read or believed.
+    Each may have a column ``priority`` (whole numbers, the lower the sooner); a note names the others, which are passed
+    over. Raises TraceError for anything that cannot be read or believed.
     """
     reader = _Reader(Path(path))
     rows = list(reader.rows())
@@ -60,11 +66,14 @@ def read_trace(path: str | Path, *, rate: float = DEFAULT_RATE, seed: int = 0) -
     priority = np.array([row[5] for row in rows], np.int64) if any(row[5] for row in rows) else None
     if reader.times:
         arrival, order, notes = _in_order(reader, rows)
+        notes += reader.passed_over()
         ids = tuple(hash_ids[i] for i in order) if hash_ids is not None else None
         ranks = priority[order] if priority is not None else None
         return Workload(str(path), arrival, prompt[order], output[order], notes, ids, ranks)
-    note = f"{reader.name} has no arrival times; Poisson arrivals of {rate:.3g} requests/s, seed {seed}"
-    return Workload(str(path), poisson_arrivals(len(rows), rate, seed), prompt, output, (note,), hash_ids, priority)
+    mean = ", the mean of azure_conv 2023" if rate == DEFAULT_RATE else ""
+    note = f"{reader.name} has no arrival times; Poisson arrivals of {rate:.3g} requests/s{mean}, seed {seed}"
+    notes = (note, *reader.passed_over())
+    return Workload(str(path), poisson_arrivals(len(rows), rate, seed), prompt, output, notes, hash_ids, priority)
 
 
 def _in_order(reader: _Reader, rows: list[Row]) -> tuple[Floats, Any, tuple[str, ...]]:
@@ -89,12 +98,19 @@ class _Reader:
         self.name = path.name
         self.path = path
         self.times = True
+        self._other: dict[str, None] = {}  # columns that nobody reads
         self.text = self._read()
 
     def error(self, what: str, remedy: str, line: int | None = None) -> TraceError:
         """An error that names the place, what is wrong there, and the remedy."""
         where = f"{self.path}, line {line}" if line else str(self.path)
         return TraceError(f"{where}: {what}; {remedy}")
+
+    def passed_over(self) -> tuple[str, ...]:
+        """A note of the columns that were not read, if there are any."""
+        names = [name if len(name) <= 40 else name[:37] + "..." for name in self._other if name.isprintable()]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        return (f"{self.name}: not read: {', '.join(names[:8])}{more}",) if names else ()
 
     def _read(self) -> str:
         if not self.path.is_file():
@@ -142,6 +158,7 @@ class _Reader:
         """The function that reads one row of a CSV with this header."""
         rank = header.index(PRIORITY) if PRIORITY in header else None
         if set(AZURE) <= set(header):
+            self._pass_over(header, *AZURE)
             time, prompt, output = map(header.index, AZURE)
             return lambda line, row: (
                 line,
@@ -152,11 +169,13 @@ class _Reader:
                 0 if rank is None else self._priority(row[rank], line),
             )
         if set(LENGTHS) <= set(header):
-            self.times = False
+            self.times = ARRIVED in header
+            self._pass_over(header, *LENGTHS, ARRIVED)
             prompt, output = map(header.index, LENGTHS)
+            arrived = header.index(ARRIVED) if self.times else None
             return lambda line, row: (
                 line,
-                0,
+                0 if arrived is None else self._seconds(row[arrived], line),
                 self._tokens(row[prompt], "num_prefill_tokens", line),
                 self._tokens(row[output], "num_decode_tokens", line),
                 (),
@@ -184,6 +203,8 @@ class _Reader:
                 raise self.error(
                     f"lacks {', '.join(missing)}", f"every row is an object with {', '.join(MOONCAKE)}", line
                 )
+            if not found.keys() <= _READ:
+                self._pass_over(found, *MOONCAKE, "hash_ids")
             yield (
                 line,
                 self._milliseconds(found["timestamp"], line),
@@ -192,6 +213,10 @@ class _Reader:
                 self._hash_ids(found.get("hash_ids") or (), line),
                 self._priority(found.get(PRIORITY, 0), line),
             )
+
+    def _pass_over(self, columns: Iterable[str], *read: str) -> None:
+        """Remember the columns that are none of those which are read."""
+        self._other.update(dict.fromkeys(name for name in columns if name and name not in (*read, PRIORITY)))
 
     def _tokens(self, value: object, column: str, line: int) -> int:
         """A number of tokens; digits in a CSV, an integer in JSON."""
@@ -214,6 +239,13 @@ class _Reader:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MAX_SPAN_S * 1e3:
             return round(value * 10**6)
         raise self.error(f"timestamp is {_short(value)}", "a time is a number of milliseconds, 0 or more", line)
+
+    def _seconds(self, value: str, line: int) -> int:
+        """Nanoseconds of a number of seconds."""
+        seconds = decimal.Decimal(value.strip()) if _SECONDS.fullmatch(value) else None
+        if seconds is None or seconds > 10**10:
+            raise self.error(f"{ARRIVED} is {_short(value)}", "a time is a number of seconds, 0 or more", line)
+        return round(seconds * 10**9)
 
     def _time(self, value: str, line: int) -> int:
         """Nanoseconds since 1970, so that no digit of a second is lost."""

@@ -89,7 +89,10 @@ def test_what_was_changed_in_a_trace_is_said(tmp_path: Path) -> None:
     path = tmp_path / "lengths.csv"
     path.write_text("num_prefill_tokens,num_decode_tokens\n100,20\n")
     found = run(path, "--driver", "host", "--policy", "static")
-    assert "note: lengths.csv has no arrival times; Poisson arrivals of 5.53 requests/s, seed 0" in found.stdout
+    assert (
+        "note: lengths.csv has no arrival times; Poisson arrivals of 5.53 requests/s, the mean of azure_conv 2023, seed 0"
+        in found.stdout
+    )
 
 
 def test_help_has_examples() -> None:

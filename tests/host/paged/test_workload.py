@@ -63,6 +63,35 @@ def test_azure_with_zones_other_columns_blank_lines_and_windows_line_ends(write)
     assert (found.prompt.tolist(), found.output.tolist()) == ([7, 8], [5, 6])
 
 
+def test_lengths_may_have_arrival_times_in_seconds(write) -> None:
+    path = write(
+        "arrived_at,num_prefill_tokens,num_decode_tokens,pd_ratio\n2.5,7,3,1\n0.11520000000000001,9,4,2\n1e1,5,6,3\n"
+    )
+    found = read_trace(path)
+    assert found.arrival_s.tolist() == [0, 2.3848, 9.8848]
+    assert (found.prompt.tolist(), found.output.tolist()) == ([9, 7, 5], [4, 3, 6])
+    assert any(note.endswith(": not read: pd_ratio") for note in found.notes)
+    assert not any("Poisson" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "", "soon", "1e99", "0x2"])
+def test_an_arrival_that_is_no_number_of_seconds_is_refused(write, value: str) -> None:
+    path = write(f"arrived_at,num_prefill_tokens,num_decode_tokens\n{value},7,3\n")
+    with pytest.raises(TraceError, match=r"line 2: arrived_at is .*; a time is a number of seconds, 0 or more"):
+        read_trace(path)
+
+
+def test_the_rate_of_a_trace_without_times_is_explained(write) -> None:
+    path = write("num_prefill_tokens,num_decode_tokens\n4,2\n")
+    assert "5.53 requests/s, the mean of azure_conv 2023, seed 0" in read_trace(path).notes[0]
+    assert "of 3 requests/s, seed 0" in read_trace(path, rate=3).notes[0]
+
+
+def test_columns_that_are_not_read_are_named(write) -> None:
+    found = read_trace(write('{"timestamp": 1, "input_length": 2, "output_length": 3, "user": "x", "turn": 1}\n'))
+    assert found.notes[0].endswith(": not read: user, turn")
+
+
 def test_mooncake_reads_milliseconds_and_hash_ids(write) -> None:
     lines = (
         '{"timestamp": 500, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n'
