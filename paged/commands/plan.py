@@ -28,7 +28,6 @@ from ..planner.table import (
 from . import terminal
 from .offered import FILE, MODEL
 
-STDOUT = "-"
 _PIPE_WIDTH = 132
 
 _EPILOG = """\b
@@ -82,7 +81,8 @@ class _Plan(click.Command):
 @_option("--cpu-offload-gb", "GiB of weights that lie in host memory.")
 @_option("--chunk", "One physical allocation of a growing pool. [2 MiB]", metavar="SIZE")
 @_option("--order", "block: contiguous over all layers; layer: a plane a layer. [block]", metavar="NAME")
-@click.option("--json", "json_path", metavar="FILE", type=FILE, help="Write the plan as JSON; - is standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the text goes to standard error.")
+@click.option("--json-output", "json_path", type=FILE, metavar="FILE", help="Write that object to a file.")
 @click.option(
     "-o",
     "--output",
@@ -92,7 +92,14 @@ class _Plan(click.Command):
     type=FILE,
     help="Write a picture: png, svg or pdf.",
 )
-def plan(line: tuple[str, ...], trace: str | None, json_path: str | None, plot_path: str | None, **given: Any) -> None:
+def plan(
+    line: tuple[str, ...],
+    trace: str | None,
+    as_json: bool,
+    json_path: str | None,
+    plot_path: str | None,
+    **given: Any,
+) -> None:
     """Count a vLLM server's memory before it is started: what fits, and which limit binds.
 
     Options are named as vLLM names them; a whole command line can be pasted after --. An option before -- takes the
@@ -102,11 +109,11 @@ def plan(line: tuple[str, ...], trace: str | None, json_path: str | None, plot_p
     found = _make(line, trace, {name: value for name, value in given.items() if value is not None})
     if plot_path is not None:
         plot(found, plot_path)
-    if json_path == STDOUT:
+    if as_json:
         click.echo(found.json_text(), nl=False)
-    elif json_path is not None:
+    if json_path is not None:
         write_atomically(Path(json_path), lambda out: out.write(found.json_text().encode()))
-    _print(_console(json_path), found, plot_path)
+    _print(terminal.console(sys.stderr if as_json else sys.stdout, _PIPE_WIDTH), found, plot_path)
     if not found.starts:
         raise click.exceptions.Exit(1)
 
@@ -142,19 +149,13 @@ def _words(line: tuple[str, ...]) -> str:
 
 def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | None) -> None:
     """Find what cannot be written before anything runs."""
-    paths = [Path(path) for path in (json_path, plot_path) if path is not None and path != STDOUT]
+    paths = [Path(path) for path in (json_path, plot_path) if path is not None]
     for path in paths:
         check_writable(path, *([Path(trace)] if trace is not None else []))
     if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
         raise ValueError(f"{paths[0]} is named for the JSON and for the picture; give each a file of its own")
     if plot_path is not None and Path(plot_path).suffix[1:].lower() not in FORMATS:
         raise ValueError(f"{plot_path}: a picture is written as {', '.join(FORMATS)}; end the name with one of them")
-
-
-def _console(json_path: str | None) -> Console:
-    """Where the text goes: standard output, unless the JSON goes there."""
-    stream = sys.stderr if json_path == STDOUT else sys.stdout
-    return terminal.console(stream, _PIPE_WIDTH)
 
 
 def _print(console: Console, found: Plan, plot_path: str | None) -> None:

@@ -35,7 +35,6 @@ from ..serving.workload import Workload
 from . import terminal
 from .offered import FILE, MODEL, OFFERED, POLICY
 
-STDOUT = "-"
 _PIPE_WIDTH = 120
 _BACKINGS = {"none": "none (the driver's rules, no bytes)"}
 
@@ -48,7 +47,7 @@ Columns of a trace, each with priority if you like (whole numbers, the lower the
 \b
 Examples:
   python -m paged replay --plot growth.png
-  python -m paged replay azure_conv_2023.csv --model llama-3-8b --gpu-memory 80GiB --json out.json
+  python -m paged replay azure_conv_2023.csv --model llama-3-8b --gpu-memory 80GiB --json-output out.json
   python -m paged replay trace.jsonl --policy paged-vmm --policy static --rate-scale 4 --limit 2000
   python -m paged replay trace.csv --policy paged-vmm --order layer --compact 1.1
   python -m paged replay trace.csv --policy paged-vmm --record run.pagewalk
@@ -120,7 +119,8 @@ _POLICY_HELP = f"Repeatable: {', '.join(POLICIES)}; or all."
 @_option("--step-overhead", float, "Roofline: seconds a step.")
 @click.option("--processes", type=click.IntRange(1), help="So many policies run side by side; by default one a CPU.")
 @click.option("--calls", is_flag=True, help="Count the driver calls of each name too, as the JSON always does.")
-@click.option("--json", "json_path", type=FILE, metavar="FILE", help="Write the report as JSON; - is standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the text goes to standard error.")
+@click.option("--json-output", "json_path", type=FILE, metavar="FILE", help="Write that object to a file.")
 @click.option(
     "-o", "--output", "--plot", "plot_path", type=FILE, metavar="FILE", help="Write a picture: png, svg or pdf."
 )
@@ -132,6 +132,7 @@ def replay(
     traces: tuple[str, ...],
     processes: int | None,
     calls: bool,
+    as_json: bool,
     json_path: str | None,
     plot_path: str | None,
     record_path: str | None,
@@ -152,7 +153,7 @@ def replay(
     run = Run(setup, load_workloads(files, options), driver_costs(options.driver_costs))
     if record_path is not None:
         check_recordable(run)
-    console = _console(json_path)
+    console = terminal.console(sys.stderr if as_json else sys.stdout, _PIPE_WIDTH)
     _introduce(console, run)
     with _failures():
         with _progress(run) as progress:
@@ -161,7 +162,7 @@ def replay(
             else:
                 results = _record(run, record_path, progress)
         report = report_of(run, results)
-        _write(report, json_path, plot_path)
+        _write(report, as_json, json_path, plot_path)
     _conclude(console, report, run, calls, plot_path)
     if not any(result.completed for result in report.policies.values()):
         raise click.exceptions.Exit(1)
@@ -175,12 +176,6 @@ def _record(run: Run, path: str, progress: Callable[[str, int], None] | None) ->
     return {run.setup.options.policies[0]: result}
 
 
-def _console(json_path: str | None) -> Console:
-    """Where the text goes: standard output, unless the JSON goes there."""
-    stream = sys.stderr if json_path == STDOUT else sys.stdout
-    return terminal.console(stream, _PIPE_WIDTH)
-
-
 @contextlib.contextmanager
 def _failures() -> Iterator[None]:
     """From here on nothing is bad usage any more: whatever fails is a failed run, status 1."""
@@ -192,7 +187,7 @@ def _failures() -> Iterator[None]:
 
 def _check_outputs(traces: Sequence[str], json_path: str | None, plot_path: str | None) -> None:
     """Find what cannot be written before anything runs."""
-    paths = [Path(path) for path in (json_path, plot_path) if path is not None and path != STDOUT]
+    paths = [Path(path) for path in (json_path, plot_path) if path is not None]
     for path in paths:
         check_writable(path, *map(Path, traces))
     if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
@@ -250,12 +245,12 @@ def _progress(run: Run) -> Iterator[Callable[[str, int], None] | None]:
         yield tell
 
 
-def _write(report: Report, json_path: str | None, plot_path: str | None) -> None:
+def _write(report: Report, as_json: bool, json_path: str | None, plot_path: str | None) -> None:
     if plot_path is not None:
         plot(report, plot_path)
-    if json_path == STDOUT:
+    if as_json:
         click.echo(report.json_text(), nl=False)
-    elif json_path is not None:
+    if json_path is not None:
         write_atomically(Path(json_path), lambda out: out.write(report.json_text().encode()))
 
 

@@ -85,7 +85,7 @@ def test_calls_are_counted_by_name_only_when_asked() -> None:
     total = next(line for line in plain if line.startswith("driver calls"))
     assert int(total.split()[-1].replace(",", "")) == sum(counts.values())
     assert any(line.startswith("cuEventQuery, no cost ") for line in asked)
-    report = json.loads("\n".join(lines("--limit", 20, "--policy", "paged-vmm", "--json", "-")))
+    report = json.loads("\n".join(lines("--limit", 20, "--policy", "paged-vmm", "--json")))
     assert report["policies"]["paged-vmm"]["driver_calls"] == counts
 
 
@@ -100,7 +100,7 @@ def test_the_footnote_is_two_lines_at_most(charged: bool) -> None:
 def test_each_of_several_models_has_its_throughput_and_preemptions() -> None:
     models = ["--model", "llama-3-8b", "--model", "qwen2.5-7b", "--limit", 100, "--gpu-memory", "40GiB"]
     found = text(*models, "--policy", "grow-copy")
-    report = json.loads("\n".join(lines(*models, "--policy", "grow-copy", "--json", "-")))
+    report = json.loads("\n".join(lines(*models, "--policy", "grow-copy", "--json")))
     for number, served in enumerate(report["policies"]["grow-copy"]["models"], 1):
         assert served["tokens_per_s"] == served["output_tokens"] / served["finished_s"] > 0
         rate, count = served["tokens_per_s"], served["preemptions"]

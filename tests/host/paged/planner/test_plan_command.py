@@ -29,7 +29,7 @@ def run(*args: object) -> Result:
 
 def planned(*args: object) -> dict[str, object]:
     """The plan as JSON, from a run that succeeds."""
-    found = run("--json", "-", *args)
+    found = run("--json", *args)
     assert found.exit_code == 0, found.output
     result: dict[str, object] = json.loads(found.stdout)
     return result
@@ -91,7 +91,7 @@ def test_a_line_whose_model_is_not_known_is_planned_with_a_config_beside_it(conf
 
 def test_json_and_picture_are_written_whole(tmp_path: Path) -> None:
     out, picture = tmp_path / "plan.json", tmp_path / "plan.png"
-    found = run("llama-2-7b", "--json", out, "-o", picture)
+    found = run("llama-2-7b", "--json-output", out, "-o", picture)
     assert found.exit_code == 0, found.output
     assert json.loads(out.read_text())["schema"] == 1
     assert picture.read_bytes().startswith(PNG)
@@ -114,7 +114,7 @@ def test_layers_of_several_kinds_are_drawn(config_file: Callable[..., str], tmp_
 
 
 def test_json_on_standard_output_stands_alone() -> None:
-    found = run("--json", "-", "llama-3-8b")
+    found = run("--json", "llama-3-8b")
     assert json.loads(found.stdout)["model"]["name"] == "llama-3-8b"
     assert found.stderr.startswith("llama-3-8b: 8,030,261,248 weights")
 
@@ -136,7 +136,7 @@ def test_what_vllm_refuses_is_the_last_line_and_the_status() -> None:
         "--max-model-len 4096 would start, and so would VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
     )
     assert found.exit_code == 1
-    verdict = json.loads(run("--json", "-", "--", *TOO_LONG.split()).stdout)["verdict"]
+    verdict = json.loads(run("--json", "--", *TOO_LONG.split()).stdout)["verdict"]
     assert (verdict["starts"], verdict["limit"]) == (False, "KV pool")
     assert verdict["refusal"].startswith("max_model_len 8,192")
     assert run("--", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1", *TOO_LONG.split()).exit_code == 0
@@ -250,7 +250,7 @@ def refused(found: Result, *words: str) -> None:
         (["--trace", "nowhere.csv"], ["nowhere.csv: there is no such file"]),
         (["-o", "plan.txt"], ["plan.txt", "png, svg, pdf"]),
         (["-o", "nowhere/plan.png"], ["nowhere/plan.png: the folder nowhere is not there"]),
-        (["--json", "x.png", "-o", "x.png"], ["x.png is named for the JSON and for the picture"]),
+        (["--json-output", "x.png", "-o", "x.png"], ["x.png is named for the JSON and for the picture"]),
         (["llama-2-7b", "--model", "llama-3-8b"], ["the model is named twice: llama-2-7b and --model llama-3-8b"]),
         (["--no-such-option"], ["--no-such-option"]),
         (["vllm", "serve", "llama-2-7b", "--port", "1"], ["--port", "Put -- before a pasted line"]),
@@ -287,7 +287,7 @@ def test_a_picture_that_fails_half_way_is_one_line_and_status_1(tmp_path: Path, 
 
 
 def test_as_a_command_of_its_own() -> None:
-    command = [sys.executable, "-m", "paged", "plan", "--json", "-", "--", *LINE.split()]
+    command = [sys.executable, "-m", "paged", "plan", "--json", "--", *LINE.split()]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(found.stdout)["kv_pool"]["tokens"] == 118_160
     assert "\x1b" not in found.stderr
