@@ -5,6 +5,7 @@ tables at any moment) -> the page of ``view`` and the exports.
 """
 
 from .pool_recorder import PoolRecorder, record
-from .recording import Recording, RecordingError
+from .recording import Recording
+from .recording_error import RecordingError
 
 __all__ = ["PoolRecorder", "Recording", "RecordingError", "record"]

@@ -34,7 +34,9 @@ from ..atomic_file import write_atomically
 from .base_events import base_events
 from .call_buckets import Mark
 from .event_ring import EventRing
+from .intact import wrong_about, wrong_events
 from .kinds import WIDTH, Columns
+from .recording_error import RecordingError
 
 FORMAT, VERSION = "pagewalk recording", 1
 _DIFFERENCES = ("moment", "time")
@@ -46,6 +48,8 @@ _NOT_OURS = (
     TypeError,
     AttributeError,
     IndexError,
+    OverflowError,
+    RecursionError,
     NotImplementedError,
     zipfile.BadZipFile,
     zlib.error,
@@ -53,11 +57,9 @@ _NOT_OURS = (
 """What NumPy and its zip file raise for bytes that are no NPZ, or a damaged one."""
 _NUMBERS = ("time", "address", "size", "handle", "result", "duration")
 
+_LAST = np.iinfo(np.int64).max
+
 Numbers = npt.NDArray[np.int64]
-
-
-class RecordingError(ValueError):
-    """A file is no recording, or one that this version cannot read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +108,10 @@ class Recording:
         np.maximum.at(last, group, columns["time"] + columns["duration"])
         begins, free = moments.copy(), 0
         for index, (moment, span) in enumerate(zip(moments.tolist(), (last - first).tolist(), strict=True)):
-            begins[index] = max(moment, free)
             free = max(moment, free) + span
+            if free > _LAST:
+                raise RecordingError("the recording is damaged: its events last longer than time is counted")
+            begins[index] = free - span
         found: Numbers = begins[group] + columns["time"] - first[group]
         return found
 
@@ -178,13 +182,17 @@ class Recording:
         if version != VERSION:
             raise RecordingError(f"{path} is a recording of version {version}; this Pagewalk reads version {VERSION}")
         names, _count = about.pop("call_names"), about.pop("calls")
+        wrong = wrong_about(about) or _wrong_arrays(arrays, names)
+        if wrong:
+            raise RecordingError(f"{path} is damaged: {wrong}")
         table = np.empty((len(arrays["event_kind"]), WIDTH), np.int64)
         for index, name in enumerate(Columns._fields):
             column = arrays[f"event_{name}"].astype(np.int64)
             table[:, index] = np.cumsum(column) if name in _DIFFERENCES else column
         ids = array("i", arrays["ids"].astype(np.int32).tobytes())
-        if int(table[:, Columns._fields.index("named")].sum()) != len(ids):
-            raise RecordingError(f"{path} is damaged: its events name another number of ids than it has")
+        columns = {name: table[:, index] for index, name in enumerate(Columns._fields)}
+        if wrong := wrong_events(columns, np.frombuffer(ids, np.int32), about):
+            raise RecordingError(f"{path} is damaged: {wrong}")
         numbers = [arrays[f"call_{name}"].astype(np.int64) for name in _NUMBERS]
         numbers[0] = np.cumsum(numbers[0])
         calls = tuple(
@@ -200,6 +208,19 @@ class Recording:
             )
         )
         return cls(about, array("q", table.tobytes()), ids, calls, marks)
+
+
+def _wrong_arrays(arrays: Any, names: object) -> str | None:
+    """What of the columns is no column of whole numbers; None if all are. NaN of a float would be any number."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return f"'call_names' is {names!r:.40}, not a list of words"
+    for name in arrays.files:
+        held = arrays[name]
+        if held.dtype.kind not in "iu" or held.ndim != (2 if name in ("mark_count", "mark_duration") else 1):
+            return f"{name} is {held.dtype} {list(held.shape)}, not whole numbers"
+    if len(arrays["call_name"]) and int(arrays["call_name"].max()) >= len(names):
+        return f"call_name is {arrays['call_name'].max()} of {len(names)} names"
+    return None
 
 
 def _named(names: Sequence[str], values: Sequence[int]) -> dict[str, int]:

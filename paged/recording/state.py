@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .kinds import WIDTH, Columns, Kind
+from .recording_error import RecordingError
 
 Ids = Sequence[int]
 
@@ -79,7 +80,9 @@ class State:
     def _let_go(self, blocks: Ids) -> None:
         counts, cached = self.counts, self.cached
         for block in blocks:
-            count = counts[block] - 1
+            count = counts.get(block, 0) - 1
+            if count < 0:
+                raise RecordingError(f"the recording is damaged: block {block} leaves a table that does not name it")
             if count:
                 counts[block] = count
                 continue

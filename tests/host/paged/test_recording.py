@@ -1,6 +1,7 @@
 """Recording: what a pool does, told event by event, leads to the pool's own state; in bounded memory, and in a file."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -343,3 +344,117 @@ def test_many_events_that_wait_are_packed_whole():
         ids += range(number % 5)
     packed = ring.events()
     assert (packed[0].tolist(), packed[1].tolist()) == (rows, ids)
+
+
+# -- damage that no checksum shows -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(device, tmp_path):
+    """The arrays of a file, and its ``about``; ``tell`` writes them back and reads that."""
+    with make_pool(device, prefix_cache=True) as pool, record(pool) as recorder:
+        sequences = [pool.sequence(), pool.sequence()]
+        batch = paged.Batch(pool, sequences)
+        batch.append([600, 512])
+        batch.append([1, 1])
+        sequences[0].fork().free()
+        sequences[0].append(300)
+        recorder.recording().save(tmp_path / "whole.pagewalk")
+    with np.load(tmp_path / "whole.pagewalk") as file:
+        arrays = dict(file)
+    about = json.loads(bytes(arrays["about"]))
+
+    def tell():
+        arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        with (tmp_path / "told.pagewalk").open("wb") as out:
+            np.savez(out, **arrays)
+        return Recording.load(tmp_path / "told.pagewalk")
+
+    assert tell() == Recording.load(tmp_path / "whole.pagewalk")
+    return arrays, about, tell
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("clock", None, "'clock' is None, not one of simulated, perf_counter"),
+        ("clock", [], r"'clock' is \[\], not one of"),
+        ("reserved", {}, r"'reserved' is \{\}, not a whole number of at least 1"),
+        ("blocks", 0, "'blocks' is 0, not a whole number of at least 1"),
+        ("row_bytes", True, "'row_bytes' is True"),
+        ("base", 2**70, "'base' is 11805"),
+        ("origin", 1.5, "'origin' is 1.5"),
+        ("range", 7, "'range' is 7, not a word"),
+        ("base_events", 1000, "events 1000 stand for others"),
+        ("call_names", {"a": 1}, r"'call_names' is \{'a': 1\}, not a list of words"),
+    ],
+)
+def test_a_geometry_that_no_pool_has_is_one_line(told, name, value, said):
+    _, about, tell = told
+    about[name] = value
+    with pytest.raises(RecordingError, match=rf"told\.pagewalk is damaged: .*{said}"):
+        tell()
+    del about[name]
+    with pytest.raises(RecordingError, match=r"told\.pagewalk is (damaged|no recording)"):
+        tell()
+
+
+def ids_of(arrays, kind):
+    """Where the ids of the first event of a kind are."""
+    at = int(np.flatnonzero(arrays["event_kind"] == kind)[0])
+    return int(arrays["event_named"][:at].astype(int).sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("event_kind", 99, "event 0 is of kind 99, which there is not"),
+        ("event_kind", -1, "event 0 is of kind -1"),
+        ("event_time", np.nan, r"event_time is float64 \[\d+\], not whole numbers"),
+        ("event_time", -5, "event 0 has a time of -5"),
+        ("event_moment", 1 << 62, "event 0 has a moment of"),
+        ("event_duration", -1, "event 0 has a duration of -1"),
+        ("event_live", -1, "event 0 has a live of -1"),
+        ("event_named", 7, "its events name another number of ids than it has"),
+        ("ids", -7, "its events name -7"),
+        ("ids", 30_000, "its events name row 30000 of"),
+    ],
+)
+def test_an_event_that_no_pool_has_is_one_line(told, name, value, said):
+    arrays, _, tell = told
+    arrays[name] = arrays[name].astype(float if value is np.nan else np.int64)
+    arrays[name][0] = value
+    with pytest.raises(RecordingError, match=rf"told\.pagewalk is damaged: {said}"):
+        tell()
+
+
+def test_a_block_that_the_pool_has_not_is_one_line(told):
+    arrays, about, tell = told
+    for kind, place in ((Kind.PUT_EACH, 2), (Kind.PUT, 0)):
+        arrays["ids"] = arrays["ids"].astype(np.int32)
+        arrays["ids"][ids_of(arrays, kind) + place] = about["blocks"]
+        with pytest.raises(RecordingError, match=f"its events name block {about['blocks']} of {about['blocks']}"):
+            tell()
+
+
+def test_ids_that_come_several_at_a_time_are_all_there(told):
+    arrays, _, tell = told
+    at = int(np.flatnonzero((arrays["event_kind"] == Kind.PUT) & (arrays["event_named"] == 1))[0])
+    for kind, many in ((Kind.MOVE, 2), (Kind.PUT_EACH, 3)):
+        arrays["event_kind"][at] = kind
+        with pytest.raises(RecordingError, match=f"ids, which come {many} at a time"):
+            tell()
+
+
+def test_a_block_that_leaves_a_table_twice_is_told():
+    state = State()
+    state.apply_all(_event(Kind.START), [])
+    state.apply_all(_event(Kind.PUT, named=1), [4])
+    state.apply_all(_event(Kind.DROP, a=1), [])
+    state.apply_all(_event(Kind.DROP, a=0), [])
+    with pytest.raises(RecordingError, match="block 4 leaves a table that does not name it"):
+        state.apply_all(_event(Kind.END), [])
+
+
+def _event(kind, a=0, named=0):
+    return [0, kind, 0, a, 0, 0, 0, 0, named]
