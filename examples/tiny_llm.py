@@ -7,6 +7,9 @@ the same on plain arrays, which must give the same text. With a checkpoint of ll
 
 from __future__ import annotations
 
+import errno
+import math
+import os
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -21,10 +24,11 @@ from llama.stage import Stage
 from micro.tour import tour
 
 import vmm
-from kernels_cu import CompilerMissingError
+from kernels_cu import KernelError
 
 MICRO = Path(__file__).with_name("micro") / "model.bin"
 MOST = 256
+MOST_BEAMS = 64
 EXAMPLE = '\b\nExample:  python examples/tiny_llm.py stories260K.bin --prompt "Once upon a time" --temperature 0.8'
 
 
@@ -72,10 +76,11 @@ def search(stage: Stage, wanted: Wanted, beams: int) -> tuple[list[str], int]:
 
 def room(stage: Stage, prompt: list[int], wanted: Wanted) -> int:
     """How many new tokens a prompt may have: what was asked for, else 256 or what the model has left."""
-    left = stage.config.seq_len - len(prompt)
+    left = max(stage.config.seq_len - len(prompt), 0)
     if left < (wanted.tokens or 1):
+        remedy = f"give --tokens {left} at most" if left else "shorten it"
         raise ValueError(
-            f"a prompt of {len(prompt)} tokens leaves {max(left, 0)} of the model's {stage.config.seq_len}; shorten it"
+            f"a prompt of {len(prompt)} tokens leaves {left} of the model's {stage.config.seq_len}; {remedy}"
         )
     return wanted.tokens or min(MOST, left)
 
@@ -104,6 +109,13 @@ def run(checkpoint: Path | None, tokenizer: Path | None, wanted: Wanted, *, all_
     return True
 
 
+def finite(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """The value of an option; a range lets NaN through."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number to draw with.")
+    return value
+
+
 @click.command(help=(__doc__ or "").partition("\n")[0], epilog=EXAMPLE)
 @click.argument("checkpoint", required=False, type=click.Path(path_type=Path))
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="Beside the checkpoint if not given.")
@@ -116,10 +128,15 @@ def run(checkpoint: Path | None, tokenizer: Path | None, wanted: Wanted, *, all_
 @click.option("--block-size", type=click.IntRange(1, 256), default=16, show_default=True)
 @click.option("--order", type=click.Choice(("block", "layer")), default="block", show_default=True)
 @click.option("--greedy", is_flag=True, help="Always the likeliest token; the default.")
-@click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Draw tokens instead.")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="From the likeliest of this chance in all.")
+@click.option("--temperature", type=click.FloatRange(0, min_open=True), callback=finite, help="Draw tokens instead.")
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    callback=finite,
+    help="From the likeliest of this chance in all.",
+)
 @click.option("--seed", type=click.IntRange(0), help="The same seed gives the same text.")
-@click.option("--beams", type=click.IntRange(1), help="Beam search, so wide.")
+@click.option("--beams", type=click.IntRange(1, MOST_BEAMS), help="Beam search, so wide.")
 @click.option("--tokens", type=click.IntRange(1), help=f"New tokens at most; {MOST} if not given.")
 @click.pass_context
 def main(
@@ -146,11 +163,13 @@ def main(
     wanted = Wanted(prompts or ("",), block_size, order, *drawing, beams, tokens)
     try:
         right = run(checkpoint, tokenizer, wanted, all_of_it=nothing_given)
+        print(end="", flush=True)  # a full disk shows here, not when Python ends
     except OSError as error:
-        if error.filename is None:  # not of a file that was given; a pipe that was closed is click's
-            raise
-        sys.exit(f"error: {error.filename}: {error.strerror}")
-    except (ValueError, vmm.VmmError, CompilerMissingError) as error:
+        if error.filename is not None:
+            sys.exit(f"error: {error.filename}: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be written is not tried again
+        sys.exit(1 if error.errno == errno.EPIPE else f"error: {error.strerror}")  # a closed pipe has seen enough
+    except (ValueError, vmm.VmmError, KernelError) as error:
         sys.exit(f"error: {error}")
     sys.exit(0 if right else 1)
 

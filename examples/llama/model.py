@@ -13,6 +13,7 @@ from .checkpoint import Array, Config, Weights
 
 EPSILON = np.float32(1e-5)
 BASE = 10000.0
+_OVERFLOW = "the model's numbers overflow float32: its weights are those of no trained model"
 
 
 class Attend(Protocol):
@@ -43,8 +44,18 @@ class Llama:
     def forward(self, tokens: Array, positions: Array, last: Array, attend: Attend) -> Array:
         """Logits, float32 [B, vocab], of the token after each of the rows ``last`` [B] of ``tokens`` int64 [N].
 
-        ``positions`` [N] is where in its sequence each token stands.
+        ``positions`` [N] is where in its sequence each token stands. Raises ValueError where a number overflows.
         """
+        try:
+            with np.errstate(over="raise", invalid="raise"):
+                logits = self._forward(tokens, positions, last, attend)
+        except FloatingPointError:
+            raise ValueError(_OVERFLOW) from None
+        if not np.isfinite(logits).all():  # inside a kernel, or on a GPU, nobody is told
+            raise ValueError(_OVERFLOW)
+        return logits
+
+    def _forward(self, tokens: Array, positions: Array, last: Array, attend: Attend) -> Array:
         size, heads = self.config.head_dim, self.config.heads
         turn = self.turns[positions][:, None]
         x = self.embedding[tokens]

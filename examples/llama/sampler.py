@@ -33,6 +33,7 @@ class Sampler:
 
 def softmax(logits: Logits, temperature: float = 1.0) -> Chances:
     """The chance of each token, in float64."""
-    raised = np.exp((logits - logits.max()).astype(np.float64) / temperature)
+    with np.errstate(over="ignore"):  # next to a tiny temperature all others have no chance: exp(-inf)
+        raised = np.exp((logits - logits.max()).astype(np.float64) / temperature)
     chances: Chances = raised / raised.sum()
     return chances

@@ -6,7 +6,7 @@ Token 1 begins a text and token 2 ends it; token b + 3 is the byte b, for charac
 
 from __future__ import annotations
 
-import itertools
+import heapq
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from pathlib import Path
 
 BEGIN, END = 1, 2
 FIRST_BYTE = 3
+_GONE = -1
 _TOKEN = struct.Struct("<fi")
 _COUNT = struct.Struct("<i")
 
@@ -36,10 +37,7 @@ class Tokenizer:
         A text begins with a space of its own, as words inside it do.
         """
         tokens = [token for character in (f" {text}" if text else "") for token in self._character(character)]
-        while best := max(self._merges(tokens), default=None):
-            _score, negative_place, merged = best
-            tokens[-negative_place : -negative_place + 2] = [merged]
-        return [BEGIN, *tokens]
+        return [BEGIN, *self._merge(tokens)]
 
     def decode(self, tokens: list[int]) -> str:
         """The text of tokens; bytes that are no UTF-8 become the replacement character."""
@@ -52,11 +50,33 @@ class Tokenizer:
         raw = character.encode("utf-8", "surrogatepass")
         return [self.ids[raw]] if raw in self.ids else [byte + FIRST_BYTE for byte in raw]
 
-    def _merges(self, tokens: list[int]) -> list[tuple[float, int, int]]:
-        """What two neighbours can become: (score, minus the place, token), so that the largest is the next to merge."""
-        pairs = [self.pieces[a] + self.pieces[b] for a, b in itertools.pairwise(tokens)]
-        found = [(place, self.ids[pair]) for place, pair in enumerate(pairs) if pair in self.ids]
-        return [(self.scores[token], -place, token) for place, token in found]
+    def _merge(self, tokens: list[int]) -> list[int]:
+        """Merge the pair of the highest score, of two alike the first, until no two neighbours can be.
+
+        Pairs wait in a heap, and each token knows its neighbours; a pair one of which has merged otherwise is skipped.
+        """
+        before, behind = list(range(-1, len(tokens) - 1)), list(range(1, len(tokens) + 1))
+        waiting: list[tuple[float, int, int, int, int]] = []
+
+        def offer(a: int, b: int) -> None:
+            if a >= 0 and b < len(tokens):
+                merged = self.ids.get(self.pieces[tokens[a]] + self.pieces[tokens[b]])
+                if merged is not None:
+                    heapq.heappush(waiting, (-self.scores[merged], a, tokens[a], tokens[b], merged))
+
+        for place in range(1, len(tokens)):
+            offer(place - 1, place)
+        while waiting:
+            _score, a, first, second, merged = heapq.heappop(waiting)
+            b = behind[a]
+            if tokens[a] != first or b == len(tokens) or tokens[b] != second:
+                continue
+            tokens[a], tokens[b], behind[a] = merged, _GONE, behind[b]
+            if behind[a] < len(tokens):
+                before[behind[a]] = a
+            offer(before[a], a)
+            offer(a, behind[a])
+        return [token for token in tokens if token != _GONE]
 
     def _bytes(self, token: int) -> bytes:
         is_byte = FIRST_BYTE <= token < FIRST_BYTE + 256

@@ -54,14 +54,14 @@ class _History:
         """Let one event happen."""
         time = event.moment // 1000
         if event.kind == Kind.DECOMMIT:  # its blocks come free with it, though their sequence ends a moment later
-            self._free([block for row in ids for block in self.places.touching(row) if block in self.owned], time)
+            self._free((block for row in ids for block in self.places.touching(row)), time)
         self.state.apply(event, ids)
         frames = _frames(event, self.state)
         if event.kind in (Kind.COMMIT, Kind.DECOMMIT):
             action = "segment_map" if event.kind == Kind.COMMIT else "segment_unmap"
             for address, size in self.places.row_spans(ids):
                 self._note(action, address, size, time, frames)
-        self._free([block for block in self.state.given if block in self.owned], time)
+        self._free(self.state.given, time)
         for block in self.state.taken:
             self.owned[block] = frames
             for address in self.places.addresses(block):
@@ -69,7 +69,9 @@ class _History:
 
     def _free(self, blocks: Iterable[int], time: int) -> None:
         for block in blocks:
-            frames = self.owned.pop(block)
+            frames = self.owned.pop(block, None)
+            if frames is None:  # it came free with its row already
+                continue
             for address in self.places.addresses(block):
                 for action in ("free_requested", "free_completed"):
                     self._note(action, address, self.places.block_stride, time, frames)

@@ -255,6 +255,20 @@ def test_a_history_that_is_cut_still_leads_back(run):
     assert blocks
 
 
+def test_a_row_that_goes_back_twice_in_a_damaged_recording_ends_no_export(device):
+    layout = paged.KVLayout(paged.KVSpec(8, 4, 64, "float16"), 256)  # a block a chunk
+    with paged.KVPool(device, layout, blocks=8) as pool, record(pool) as recorder:
+        sequence = pool.sequence()
+        sequence.append(600)
+        sequence.free()
+        recording = recorder.recording()
+    at = list(recording.columns()["kind"]).index(Kind.DECOMMIT)
+    place = int(recording.columns()["named"][:at].sum())
+    assert recording.columns()["named"][at] == 3
+    recording.ids[place + 1] = recording.ids[place]
+    assert len(snapshot(recording)["segments"]) == 1
+
+
 def test_torchs_own_code_reads_the_snapshot(run):
     """The functions of torch.cuda._memory_viz, loaded by themselves: they need no built torch."""
     torch = importlib.util.find_spec("torch")

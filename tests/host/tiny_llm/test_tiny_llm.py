@@ -1,14 +1,18 @@
 """The program as its reader runs it."""
 
+import errno
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tiny_llm
 from llama.checkpoint import read_checkpoint
 from llama.tokenizer import read_tokenizer
 from micro import tour
+
+from kernels_cu import CompileError
 
 
 def run(examples, *arguments, program="tiny_llm.py", **environment):
@@ -98,7 +102,11 @@ def test_beams_from_the_command_line(here):
         (["{examples}/tiny_llm.py"], 1, "error: {examples}/tiny_llm.py is no llama2.c checkpoint"),
         (["--tokenizer", "{examples}/tiny_llm.py"], 1, "error: {examples}/tiny_llm.py is no tokenizer of llama2.c"),
         (["--prompt", "one " * 99 + "one"], 1, "error: a prompt of 101 tokens leaves 0 of the model's 96; shorten it"),
-        (["--tokens", "96"], 1, "error: a prompt of 1 tokens leaves 95 of the model's 96"),
+        (["--tokens", "96"], 1, "error: a prompt of 1 tokens leaves 95 of the model's 96; give --tokens 95 at most"),
+        (["--temperature", "nan"], 2, "Error: Invalid value for '--temperature': nan is no number to draw with."),
+        (["--temperature", "inf"], 2, "Error: Invalid value for '--temperature': inf is no number to draw with."),
+        (["--temperature", "1", "--top-p", "nan"], 2, "Error: Invalid value for '--top-p': nan is no number"),
+        (["--beams", "65"], 2, "Error: Invalid value for '--beams': 65 is not in the range 1<=x<=64."),
         (["--block-size", "0"], 2, "Error: Invalid value for '--block-size'"),
         (["--greedy", "--beams", "2"], 2, "Error: --greedy, --temperature and --beams are three ways"),
         (["--seed", "2"], 2, "Error: --top-p and --seed are for drawing; give --temperature too"),
@@ -110,6 +118,46 @@ def test_what_is_wrong_is_one_line(here, examples, tmp_path, arguments, status, 
     assert (ended, out) == (status, "")
     assert err.splitlines()[-1].startswith(says.format(**names))
     assert status == 2 or err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("into", "status", "says"),
+    [("> /dev/full", 1, "error: No space left on device\n"), ("| true", 1, ""), (">&-", 0, None)],
+)
+@pytest.mark.usefixtures("compiler")
+def test_output_that_cannot_be_written_is_one_line_or_none(examples, into, status, says):
+    command = f"set -o pipefail; '{sys.executable}' -W error tiny_llm.py --prompt two --tokens 20 {into}"
+    done = subprocess.run(["bash", "-c", command], cwd=examples, capture_output=True, text=True, timeout=200)
+    assert done.returncode == status
+    assert says is None or "".join(line for line in done.stderr.splitlines(True) if "tokens in" not in line) == says
+
+
+def test_a_system_without_open_files_left_is_one_line(here, monkeypatch):
+    def refuse(*_given, **_options):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(tiny_llm, "run", refuse)
+    monkeypatch.setattr(os, "dup2", lambda *_given: None)
+    assert here("--prompt", "two") == (1, "", "error: Too many open files\n")
+
+
+def test_kernels_that_cannot_be_kept_are_one_line(here, monkeypatch):
+    def refuse(*_given, **_options):
+        raise CompileError("cannot keep compiled kernels")
+
+    monkeypatch.setattr(tiny_llm, "run", refuse)
+    assert here("--prompt", "two") == (1, "", "error: cannot keep compiled kernels\n")
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("scale", [1e25, 1e35])
+def test_weights_that_overflow_are_one_line(here, examples, tmp_path, scale):
+    raw = (examples / "micro" / "model.bin").read_bytes()
+    (tmp_path / "model.bin").write_bytes(raw[:28] + (np.frombuffer(raw[28:], "<f4") * np.float32(scale)).tobytes())
+    tokenizer = examples / "micro" / "tokenizer.bin"
+    status, out, err = here(tmp_path / "model.bin", "--tokenizer", tokenizer, "--tokens", 2)
+    assert (status, out) == (1, "")
+    assert err == "error: the model's numbers overflow float32: its weights are those of no trained model\n"
 
 
 def test_without_a_compiler_it_says_what_to_install(examples):

@@ -1,4 +1,6 @@
+import itertools
 import struct
+import time
 
 import pytest
 from hypothesis import given
@@ -37,6 +39,34 @@ def spelled(text, tokenizer=ABC):
 def test_the_best_pair_merges_first(text, pieces):
     assert ABC.encode(text)[0] == BEGIN
     assert spelled(text) == pieces
+
+
+def one_pair_after_the_other(tokenizer, text):
+    """As it is defined: look at all pairs of neighbours, merge the best, the first of two alike, and look again."""
+    tokens = [token for character in text for token in tokenizer._character(character)]
+    while True:
+        found = [
+            (-tokenizer.scores[merged], place, merged)
+            for place, (a, b) in enumerate(itertools.pairwise(tokens))
+            if (merged := tokenizer.ids.get(tokenizer.pieces[a] + tokenizer.pieces[b])) is not None
+        ]
+        if not found:
+            return tokens
+        _score, place, merged = min(found)
+        tokens[place : place + 2] = [merged]
+
+
+@given(st.text("abc ", min_size=1, max_size=60), st.permutations(range(9)))
+def test_merging_is_as_it_is_defined_whatever_the_scores(text, scores):
+    pieces = (" ", "a", "b", "c", "ab", "bc", "abc", "aa", "caa")
+    tokenizer = tokenizer_of(dict(zip(pieces, (score // 2 for score in scores), strict=True)))
+    assert tokenizer.encode(text)[1:] == one_pair_after_the_other(tokenizer, f" {text}")
+
+
+def test_a_long_text_takes_little_longer_a_character():
+    started = time.process_time()
+    assert len(ABC.encode("abca" * 10_000)) == 20_002 - 1
+    assert time.process_time() - started < 10  # quadratic in its length it would take many minutes
 
 
 @given(st.text())
