@@ -15,7 +15,7 @@ from rich.table import Table
 _GAP = 2
 _TEXT = 24
 """The least width of a column of text."""
-_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_UNITS = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def size_figure(size: float) -> str:

@@ -11,13 +11,14 @@ from .errors import AlignmentError, RangeError, SizeError
 Size = SupportsIndex | str
 """What every public call takes as a size: bytes as an int, or text such as "300 MiB"."""
 
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "PIB": 1 << 50}
+_BINARY = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _TEXT = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*")
 _LARGEST = 1 << 62
 
 
 def parse_size(value: Size, *, name: str = "size") -> int:
-    """Return ``value`` in bytes: a positive whole number, as an int or as text with B, KiB, MiB, GiB or TiB.
+    """Return ``value`` in bytes: a positive whole number, as an int or as text with B, KiB, MiB, GiB, TiB or PiB.
 
     Raises SizeError for anything else, naming ``name`` and the value.
 
@@ -25,7 +26,7 @@ def parse_size(value: Size, *, name: str = "size") -> int:
         (314572800, 1610612736, 4096)
         >>> parse_size("2 GB")
         Traceback (most recent call last):
-        vmm.errors.SizeError: size '2 GB' is not a size; write for example '2 MiB' (B, KiB, MiB, GiB or TiB)
+        vmm.errors.SizeError: size '2 GB' is not a size; write for example '2 MiB' (B, KiB, MiB, GiB, TiB or PiB)
     """
     size = _parse_text(value, name) if isinstance(value, str) else _parse_int(value, name)
     if not 0 < size <= _LARGEST:
@@ -46,7 +47,9 @@ def _parse_text(value: str, name: str) -> int:
     match = _TEXT.fullmatch(value)
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise SizeError(f"{name} {_short(value)} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB or TiB)")
+        raise SizeError(
+            f"{name} {_short(value)} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB, TiB or PiB)"
+        )
     whole, _, fraction = str(match[1]).partition(".")
     scale: int = 10 ** len(fraction)
     scaled, left = divmod(int(whole + fraction) * unit, scale)
@@ -68,7 +71,7 @@ def format_size(size: float) -> str:
         >>> format_size(1610612736), format_size(300 << 20), format_size(0)
         ('1.50 GiB', '300 MiB', '0 B')
     """
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+    for unit, name in _BINARY:
         if abs(size) >= unit:
             scaled = size / unit
             return f"{scaled:.0f} {name}" if scaled == int(scaled) else f"{scaled:.2f} {name}"

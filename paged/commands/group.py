@@ -62,4 +62,3 @@ def main(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-        raise click.UsageError(f"name a command: {' or '.join(_COMMANDS)}")

@@ -61,7 +61,12 @@ Examples:
 )
 @click.option("--kv-cache-dtype", default="auto", show_default=True, shell_complete=DTYPE, help="Type of K and V.")
 @click.option("--block-size", default=16, show_default=True, help="Tokens a KV block.")
-@click.option("--order", default="layer", show_default=True, type=click.Choice(ORDERS), help="Planes of the pool.")
+@click.option(
+    "--order",
+    default="layer",
+    type=click.Choice(ORDERS),
+    help="Planes of the pool.  [layer: several blocks share a chunk, which is the more to see; elsewhere it is block]",
+)
 @click.option("--chunk", metavar="SIZE", help="One physical allocation; by default the driver's granularity.")
 @click.option(
     "-o",

@@ -26,7 +26,6 @@ def main(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-        raise click.UsageError("name a command: info, demo or settle")
 
 
 main.add_command(info)

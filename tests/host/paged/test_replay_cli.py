@@ -325,3 +325,9 @@ def test_every_command_has_json_without_a_value(name: str) -> None:
     (option,) = [one for one in command.params if "--json" in one.opts]
     assert isinstance(option, click.Option)
     assert option.is_flag
+
+
+def test_without_a_command_the_help_is_printed() -> None:
+    found = CliRunner().invoke(main, [])
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert "Commands:" in found.stdout

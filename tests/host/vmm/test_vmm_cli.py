@@ -55,6 +55,12 @@ def test_info_lists_what_the_device_has(capsys):
     assert "virtual memory management  yes" in text
 
 
+def test_without_a_command_the_help_is_printed(capsys):
+    text = output(capsys)
+    assert "Commands:" in text
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.usefixtures("host")
 def test_the_demo_has_room_in_80_columns(capsys):
     found = output(capsys, "demo", "--reserve", "1 TiB", "--size", "250 MiB", "--memory", "1 GiB")
@@ -108,7 +114,6 @@ def test_the_demo_rounds_up_to_whole_granules(capsys, size):
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ([], 2, "name a command"),
         (["bogus"], 2, "'bogus'"),
         (["demo", "--size", "0"], 2, "--size must be more than 0"),
         (["demo", "--size", "-1"], 2, "-1"),

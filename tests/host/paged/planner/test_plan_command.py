@@ -291,3 +291,11 @@ def test_as_a_command_of_its_own() -> None:
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(found.stdout)["kv_pool"]["tokens"] == 118_160
     assert "\x1b" not in found.stderr
+
+
+def test_an_option_that_is_nearly_one_is_suggested() -> None:
+    notes = planned("--", "vllm", "serve", "llama-2-7b", "--max-model-length", "2048")["notes"]
+    assert "--max-model-length is no option that is read; did you mean --max-model-len?" in notes  # type: ignore[operator]
+    others = ["--max-num-partial-prefills", "2", "--model-impl", "auto", "--data-parallel-size", "2", "--port", "1"]
+    notes = planned("--", "vllm", "serve", "llama-2-7b", *others)["notes"]
+    assert not any("did you mean" in note for note in notes)  # type: ignore[attr-defined]
