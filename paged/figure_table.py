@@ -15,15 +15,6 @@ from rich.table import Table
 _GAP = 2
 _TEXT = 24
 """The least width of a column of text."""
-_UNITS = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
-
-def size_figure(size: float) -> str:
-    """A number of bytes in a column: as ``vmm.format_size``, but always with two decimals, so that they line up."""
-    for unit, name in _UNITS:
-        if abs(size) >= unit:
-            return f"{size / unit:.2f} {name}"
-    return f"{size:.0f} B"
 
 
 class FigureTable:

@@ -63,10 +63,10 @@ def _short(value: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def format_size(size: float) -> str:
+def format_size(size: float, *, aligned: bool = False) -> str:
     """Write a number of bytes with the largest binary unit that leaves at least 1.
 
-    Two decimals where it is not whole.
+    Two decimals where it is not whole; with ``aligned`` always, as a column of sizes wants it.
 
         >>> format_size(1610612736), format_size(300 << 20), format_size(0)
         ('1.50 GiB', '300 MiB', '0 B')
@@ -74,7 +74,7 @@ def format_size(size: float) -> str:
     for unit, name in _BINARY:
         if abs(size) >= unit:
             scaled = size / unit
-            return f"{scaled:.0f} {name}" if scaled == int(scaled) else f"{scaled:.2f} {name}"
+            return f"{scaled:.0f} {name}" if scaled == int(scaled) and not aligned else f"{scaled:.2f} {name}"
     return f"{size:.0f} B"
 
 

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 
 from rich.table import Table
 
-from ..figure_table import FigureTable, size_figure
+from vmm import format_size
+
+from ..figure_table import FigureTable
 from .conclusion import conclusion
 from .rehearsal import Rehearsed
 from .report import Report
 
 _ROWS: tuple[tuple[str, Callable[[Rehearsed], str]], ...] = (
-    ("KV cache, all GPUs", lambda found: size_figure(found.kv_bytes) if found.kv_bytes > 0 else "none"),
+    ("KV cache, all GPUs", lambda found: format_size(found.kv_bytes, aligned=True) if found.kv_bytes > 0 else "none"),
     ("output tokens/s", lambda found: f"{found.tokens_per_s:,.1f}"),
     ("duration", lambda found: f"{found.duration_s:,.1f} s"),
     ("prefill / decode", lambda found: f"{found.prefill_s:,.1f} / {found.decode_s:,.1f} s"),
@@ -21,7 +23,7 @@ _ROWS: tuple[tuple[str, Callable[[Rehearsed], str]], ...] = (
     ("preemptions", lambda found: f"{found.preemptions:,}"),
     ("completed", lambda found: f"{found.completed:,}"),
     ("rejected", lambda found: f"{found.rejected:,}"),
-    ("KV never used", lambda found: size_figure(found.never_used) if found.never_used else "-"),
+    ("KV never used", lambda found: format_size(found.never_used, aligned=True) if found.never_used else "-"),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vmm import format_size
 
-from ..figure_table import FigureTable, size_figure
+from ..figure_table import FigureTable
 from ..serving.driver_costs import SETS
 from .binding import POSITIONS
 from .plan import Plan
@@ -35,7 +35,7 @@ def memory_table(plan: Plan) -> FigureTable:
     made = FigureTable(f"one GPU{where}", "bytes", "size", texts=("", "from"))
     for part in plan.parts:
         kind = "estimate" if part.estimate else "exact"
-        made.add_row(part.name, f"{part.bytes:,}", size_figure(part.bytes), kind, part.formula)
+        made.add_row(part.name, f"{part.bytes:,}", format_size(part.bytes, aligned=True), kind, part.formula)
     return made
 
 
@@ -73,9 +73,9 @@ def layout_table(plan: Plan) -> FigureTable:
             row.changed,
             f"{row.held:,}",
             f"{row.running:,}",
-            size_figure(row.tail_waste),
-            size_figure(row.row_waste),
-            size_figure(row.unusable),
+            format_size(row.tail_waste, aligned=True),
+            format_size(row.row_waste, aligned=True),
+            format_size(row.unusable, aligned=True),
             f"{row.waste_share:.2%}",
             f"{row.tokens_a_step:,.0f}",
             f"{sum(row.calls.values()):,}",

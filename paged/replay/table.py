@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from ..figure_table import FigureTable, size_figure
+from vmm import format_size
+
+from ..figure_table import FigureTable
 from ..policies import CAUSES
 from ..serving.workload import HASH_BLOCK
 from .report import Figure, PolicyResult, PrefixUse, Report
@@ -27,8 +29,8 @@ def table(report: Report, *, calls: bool = False) -> FigureTable:
 
 
 def _mean_and_peak(label: str, pick: Callable[[PolicyResult], Figure]) -> Rows:
-    yield f"{label}, mean", lambda result: size_figure(pick(result).mean)
-    yield f"{label}, peak", lambda result: size_figure(pick(result).peak)
+    yield f"{label}, mean", lambda result: format_size(pick(result).mean, aligned=True)
+    yield f"{label}, peak", lambda result: format_size(pick(result).peak, aligned=True)
 
 
 def _memory(report: Report) -> Rows:
@@ -52,7 +54,7 @@ def _waste(report: Report) -> Rows:
 
 
 def _wasted(cause: str, result: PolicyResult) -> str:
-    return size_figure(result.waste[cause]) if result.waste[cause] else "-"
+    return format_size(result.waste[cause], aligned=True) if result.waste[cause] else "-"
 
 
 def _served(report: Report) -> Rows:
@@ -91,7 +93,7 @@ def _service(report: Report) -> Rows:
     yield "preemptions", lambda result: f"{result.preemptions:,}"
     if report.options["preemption"] == "swap":
         yield "of them by swap", lambda result: f"{result.swapped:,}"
-        yield "swapped, out and back", lambda result: size_figure(result.swapped_bytes)
+        yield "swapped, out and back", lambda result: format_size(result.swapped_bytes, aligned=True)
     if any(result.prefix for result in results):
         yield "prompt tokens found", lambda result: _found(result.prefix, "tokens")
         yield f"prompt blocks of {HASH_BLOCK} found", lambda result: _found(result.prefix, "blocks")
@@ -120,7 +122,7 @@ def _steps(report: Report) -> Rows:
         yield "of it for bus and driver", lambda result: f"{result.waited_s:,.2f} s"
     if report.options["compact"] is not None and "paged-vmm" in report.policies:
         yield "blocks compaction moved", lambda result: f"{result.moved_blocks:,}" if result.moved_blocks else "-"
-    yield "copied", lambda result: size_figure(result.copied_bytes) if result.copied_bytes else "-"
+    yield "copied", lambda result: format_size(result.copied_bytes, aligned=True) if result.copied_bytes else "-"
     if any(result.copied_bytes for result in results):
         yield "copied/KV written", lambda result: f"{result.copied_share:.2%}" if result.copied_bytes else "-"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import datetime
-import decimal
 import io
 import json
 import re
@@ -14,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from . import trace_times as times
+from .trace_times import MAX_SPAN_S
 from .workload import DEFAULT_RATE, Floats, TraceError, Workload, poisson_arrivals
 
 MAX_TOKENS = 10_000_000
 """More tokens than this in one prompt or output is taken for a mistake."""
-
-MAX_SPAN_S = 10 * 366 * 86_400
-"""A trace longer than ten years is taken for a mistake too."""
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE = ("timestamp", "input_length", "output_length")
@@ -30,12 +27,6 @@ ARRIVED = "arrived_at"
 
 _DIGITS = re.compile(r"\s*(\d{1,12})\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*([+-]?\d{1,9})\s*", re.ASCII)
-_SECONDS = re.compile(r"\s*\d{1,12}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?\s*", re.ASCII)
-_TIME = re.compile(
-    r"\s*(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\s*(Z|[+-]\d\d:\d\d)?\s*",
-    re.ASCII,
-)
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 Row = tuple[int, int, int, int, tuple[int, ...], int]
 """Line number, arrival in nanoseconds (0 where the trace has none), prompt and output in tokens, hash ids, priority."""
@@ -162,7 +153,7 @@ class _Reader:
             time, prompt, output = map(header.index, AZURE)
             return lambda line, row: (
                 line,
-                self._time(row[time], line),
+                self._moment(times.of_date, row[time], "TIMESTAMP", line),
                 self._tokens(row[prompt], "ContextTokens", line),
                 self._tokens(row[output], "GeneratedTokens", line),
                 (),
@@ -175,7 +166,7 @@ class _Reader:
             arrived = header.index(ARRIVED) if self.times else None
             return lambda line, row: (
                 line,
-                0 if arrived is None else self._seconds(row[arrived], line),
+                0 if arrived is None else self._moment(times.of_seconds, row[arrived], ARRIVED, line),
                 self._tokens(row[prompt], "num_prefill_tokens", line),
                 self._tokens(row[output], "num_decode_tokens", line),
                 (),
@@ -207,7 +198,7 @@ class _Reader:
                 self._pass_over(found, *MOONCAKE, "hash_ids")
             yield (
                 line,
-                self._milliseconds(found["timestamp"], line),
+                self._moment(times.of_milliseconds, found["timestamp"], "timestamp", line),
                 self._tokens(found["input_length"], "input_length", line),
                 self._tokens(found["output_length"], "output_length", line),
                 self._hash_ids(found.get("hash_ids") or (), line),
@@ -234,31 +225,12 @@ class _Reader:
             return int(match[1]) if match else int(str(value))
         raise self.error(f"{PRIORITY} is {_short(value)}", "give a whole number of at most nine digits", line)
 
-    def _milliseconds(self, value: object, line: int) -> int:
-        """Nanoseconds of a number of milliseconds."""
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MAX_SPAN_S * 1e3:
-            return round(value * 10**6)
-        raise self.error(f"timestamp is {_short(value)}", "a time is a number of milliseconds, 0 or more", line)
-
-    def _seconds(self, value: str, line: int) -> int:
-        """Nanoseconds of a number of seconds."""
-        seconds = decimal.Decimal(value.strip()) if _SECONDS.fullmatch(value) else None
-        if seconds is None or seconds > 10**10:
-            raise self.error(f"{ARRIVED} is {_short(value)}", "a time is a number of seconds, 0 or more", line)
-        return round(seconds * 10**9)
-
-    def _time(self, value: str, line: int) -> int:
-        """Nanoseconds since 1970, so that no digit of a second is lost."""
-        match = _TIME.fullmatch(value)
+    def _moment(self, read: Callable[[Any], int], value: object, column: str, line: int) -> int:
+        """Nanoseconds."""
         try:
-            if match is None:
-                raise ValueError
-            zone = "+00:00" if match[4] in (None, "Z") else match[4]
-            whole = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}{zone}") - _EPOCH
-        except ValueError:
-            remedy = "write it as 2023-11-16 18:15:46.6805900"
-            raise self.error(f"TIMESTAMP is {_short(value)}", remedy, line) from None
-        return (whole.days * 86_400 + whole.seconds) * 10**9 + int((match[3] or "").ljust(9, "0"))
+            return read(value)
+        except ValueError as remedy:
+            raise self.error(f"{column} is {_short(value)}", str(remedy), line) from None
 
     def _hash_ids(self, value: object, line: int) -> tuple[int, ...]:
         if isinstance(value, (list, tuple)) and all(type(i) is int and i >= 0 for i in value):

@@ -137,8 +137,9 @@ _CONCLUSION = "Addresses cost nothing until memory is created; memory has no add
 
 
 def _row(step: Step) -> str:
-    reserved, mapped, accessible, physical, free = map(
-        format_size, (step.reserved, step.mapped, step.accessible, step.physical, step.driver_free)
+    reserved, mapped, accessible, physical = map(
+        format_size, (step.reserved, step.mapped, step.accessible, step.physical)
     )
+    free = format_size(step.driver_free, aligned=True)
     system = "-" if step.system is None else format_size(step.system)
     return f"{_LINE.format(step.step, reserved, mapped, accessible, physical, free, system)}\n    {step.what}"

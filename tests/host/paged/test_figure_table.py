@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+import vmm
 from paged.commands import terminal
-from paged.figure_table import FigureTable, size_figure
+from paged.figure_table import FigureTable
 
 CELLS = ["114.38 MiB", "28,842", "paged", "0.60%"]
 
@@ -42,7 +43,7 @@ def test_columns_without_room_stand_below_with_the_first_again():
 
 
 def test_sizes_of_a_column_have_the_same_digits():
-    assert [size_figure(size) for size in (112 << 30, 10 << 30, 3 << 19, 5 << 10, 12, 0)] == [
+    assert [vmm.format_size(size, aligned=True) for size in (112 << 30, 10 << 30, 3 << 19, 5 << 10, 12, 0)] == [
         "112.00 GiB",
         "10.00 GiB",
         "1.50 MiB",
