@@ -96,7 +96,8 @@ class Recording:
         """When each event began, in nanoseconds on the recording's clock, so that none overlaps another by halves.
 
         No time passes on a simulated clock while the pool works: what happens at one moment begins there, each event as
-        long after the first as it did, and the next moment's events wait for it.
+        long after the first as it did, and the next moment's events wait for it. Raises RecordingError for
+        events that last longer than int64 counts.
         """
         columns = self.columns()
         if self.about["clock"] != "simulated":
