@@ -40,6 +40,10 @@ def wrong_about(about: Mapping[str, Any]) -> str | None:
                 return f"{name!r} is {value!r:.40}, not a whole number of at least {least}"
     if about.get("clock") not in _CLOCKS:
         return f"'clock' is {about.get('clock')!r:.40}, not one of {', '.join(_CLOCKS)}"
+    rows, chunk = -(-about["blocks"] * about["block_stride"] // about["chunk"]), about["chunk"]
+    expected = (rows, rows * chunk, about["planes"] * chunk)
+    if (about["rows"], about["plane_stride"], about["row_bytes"]) != expected:
+        return f"its {about['blocks']} blocks, {about['rows']} rows and chunks of {chunk} bytes do not fit together"
     return None
 
 

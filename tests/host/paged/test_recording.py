@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from array import array
 
 import numpy as np
 import pytest
@@ -380,6 +381,8 @@ def told(device, tmp_path):
         ("clock", None, "'clock' is None, not one of simulated, perf_counter"),
         ("clock", [], r"'clock' is \[\], not one of"),
         ("reserved", {}, r"'reserved' is \{\}, not a whole number of at least 1"),
+        ("blocks", 2**50, "blocks, 64 rows and chunks of 2097152 bytes do not fit together"),
+        ("row_bytes", 7, "do not fit together"),
         ("blocks", 0, "'blocks' is 0, not a whole number of at least 1"),
         ("row_bytes", True, "'row_bytes' is True"),
         ("base", 2**70, "'base' is 11805"),
@@ -458,3 +461,11 @@ def test_a_block_that_leaves_a_table_twice_is_told():
 
 def _event(kind, a=0, named=0):
     return [0, kind, 0, a, 0, 0, 0, 0, named]
+
+
+def test_events_that_last_longer_than_time_is_counted_are_told():
+    rows = [[moment, Kind.WAKE, -1, 0, 0, 0, (1 << 61) - 1, 0, 0] for moment in range(5)]
+    flat = array("q", [int(number) for row in rows for number in row])
+    recording = Recording({"clock": "simulated"}, flat, array("i"), (), ())
+    with pytest.raises(RecordingError, match="its events last longer than time is counted"):
+        recording.starts()
