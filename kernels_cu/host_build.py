@@ -17,9 +17,11 @@ RUNTIME_SOURCES = (
     "block.cpp",
     "copies.cpp",
     "faults.cpp",
+    "interrupt.cpp",
     "launch.cpp",
     "meter.cpp",
     "observer.cpp",
+    "operand.cpp",
     "race.cpp",
     "switch.cpp",
     "tensor_core.cpp",
@@ -65,32 +67,33 @@ def build_kernel(source: Path, constants: Constants, observed: bool = False) -> 
 
 def _build_kernel(source: Path, constants: Constants, observed: bool) -> Path:
     compiler, options, text = find_compiler(), define(constants), host_source(source)
-    if not observed:
-        key = content_key([compiler.identity, *FLAGS, *options, text])
-        return fetch(f"{source.stem}-{key}.so", lambda path: _compile(compiler, source.stem, options, text, path))
-    witness = _build_witness(compiler)
-    observing = OBSERVED if compiler.is_clang else (*OBSERVED, WHOLE_VECTORS)
-    key = content_key([compiler.identity, *FLAGS, *observing, witness.name, *options, text])
+    before, behind = _build_part(compiler, "before_shared"), _build_part(compiler, "behind_shared")
+    observing = () if not observed else OBSERVED if compiler.is_clang else (*OBSERVED, WHOLE_VECTORS)
+    witness = (_build_part(compiler, "instrumented"),) if observed else ()
+    parts = (before, *witness, behind)
+    key = content_key([compiler.identity, *FLAGS, *observing, *(part.name for part in parts), *options, text])
 
     def build(path: Path) -> None:
-        # Linked without the option: no library of the compiler comes in, and the calls go to our own functions.
+        # Linked without the option: no library of the compiler comes in, and the calls go to our own functions. In this
+        # order, which compilers do not keep between sources and objects: shared arrays lie between their edges.
         objects = path.with_suffix(".o")
-        _compile(compiler, source.stem, (*options, *observing), text, objects, "-c")
-        compiler.run(source.stem, str(objects), str(witness), "-shared", "-lm", "-o", str(path))
+        _compile(compiler, source.stem, (*options, *observing), text, objects)
+        linked = map(str, (before, objects, *witness, behind))
+        compiler.run(source.stem, *linked, "-shared", "-lm", "-o", str(path))
 
     return fetch(f"{source.stem}-{key}.so", build)
 
 
-def _build_witness(compiler: Compiler) -> Path:
-    """The object file whose functions an observed kernel calls."""
-    source = HOST / "instrumented.cpp"
+def _build_part(compiler: Compiler, name: str) -> Path:
+    """An object file that is linked into kernels: the edges of shared memory, and what an observed kernel calls."""
+    source = HOST / f"{name}.cpp"
     files = (source, *sorted(HOST.glob("*.h")))
     key = content_key([compiler.identity, *FLAGS, *(file.read_text(encoding="utf-8") for file in files)])
-    return fetch(f"instrumented-{key}.o", lambda path: compiler.run(source.stem, "-c", str(source), "-o", str(path)))
+    return fetch(f"{name}-{key}.o", lambda path: compiler.run(name, "-c", str(source), "-o", str(path)))
 
 
-def _compile(compiler: Compiler, name: str, options: tuple[str, ...], text: str, path: Path, *how: str) -> None:
+def _compile(compiler: Compiler, name: str, options: tuple[str, ...], text: str, path: Path) -> None:
     written = write_source(path.parent, f"{name}.cpp", text)
     shown = " ".join(option.removeprefix("-D") for option in options if option.startswith("-D"))
     with announced(f"compiling {name} ({shown}) with {compiler.name}"):
-        compiler.run(name, *options, str(written), *(how or ("-shared", "-lm")), "-o", str(path))
+        compiler.run(name, *options, "-c", str(written), "-o", str(path))

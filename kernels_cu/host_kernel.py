@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # mypy has no stub; signal makes an enum of each number, which is slow
 import ctypes
 from collections.abc import Sequence
 from functools import cache, cached_property
@@ -18,7 +19,7 @@ from .parameters import Argument, Parameter, pack_arguments
 from .race import RaceError, RacingAccess
 from .target import Target
 
-_DONE, _FAULT, _RACE = 0, 1, 7
+_DONE, _FAULT, _RACE, _INTERRUPTED = 0, 1, 7, 13
 _FAILURES = {
     2: "a thread's stack is full; the kernel keeps too much in local arrays",
     3: "a barrier or shuffle waits for threads that never reach it",
@@ -26,6 +27,13 @@ _FAILURES = {
     6: "an asynchronous copy or a row of a matrix begins at {address:#x}, which is not a multiple of its size",
     8: "a thread touches byte {address} of dynamic shared memory, of which the launch gave {shared}",
     9: "an asynchronous copy goes to {address:#x}, or a row of a matrix lies there, which is not shared memory",
+    10: "an integer is divided by 0, or the least one by -1; the value is undefined on a GPU, so check the divisor",
+    11: "a thread comes where the source has no defined meaning: a division by a constant 0, a missing return",
+    12: "a thread touches {address:#x}, which is not a multiple of the size of what it reads or writes there; "
+    "a GPU stops with CUDA_ERROR_MISALIGNED_ADDRESS (716)",
+    14: "a thread writes beside the kernel's shared arrays; check the indices into what is __shared__",
+    15: "a thread ends the kernel by __trap()",
+    16: "an assert fails in line {address} of the source; a GPU stops with CUDA_ERROR_ASSERT (710)",
 }
 """What a Status of fiber.h means."""
 
@@ -48,6 +56,7 @@ class _Options(ctypes.Structure):
         ("eager_copies", ctypes.c_int),
         ("race_check", ctypes.c_int),
         ("meter", ctypes.POINTER(MeterRecord)),
+        ("interruptible", ctypes.c_int),
     ]
 
 
@@ -90,7 +99,7 @@ class HostKernel:
         """Run the kernel now.
 
         Raises target.fault(...) for a fault, RaceError for a race that the run checks for, KernelError for threads that
-        cannot go on.
+        cannot go on, KeyboardInterrupt for Ctrl-C in the main thread, where Python's own handler is in place.
         """
         run = host_run_of(target)
         record = run.meter.record() if run.meter else None
@@ -103,6 +112,7 @@ class HostKernel:
             run.copies == "eager",
             run.race_check,
             ctypes.pointer(record) if record else None,
+            _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler,
         )
         extents, result = ctypes.c_uint * 3, _Result()
         status = self._launch(
@@ -116,6 +126,8 @@ class HostKernel:
         if run.meter and record:
             sites = record.sites[: record.site_count]
             run.meter.add([self._line_of(site.at - result.code) for site in sites], record)
+        if status == _INTERRUPTED:
+            raise KeyboardInterrupt
         if status == _FAULT:
             raise target.fault(result.address, bool(result.write))
         if status == _RACE:

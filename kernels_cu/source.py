@@ -26,7 +26,7 @@ def gpu_source(path: Path) -> str:
 def host_source(path: Path) -> str:
     """The text of a kernel for a C++ compiler: after the host's headers, and followed by its table."""
     seen: set[Path] = set()
-    lines = _expand(HOST / "kernel_table.h", seen) + _expand(path, seen)
+    lines = _expand(HOST / "kernel_table.h", seen) + _expand(HOST / "cuda_host.h", seen) + _expand(path, seen)
     return "".join(lines) + f"PAGEWALK_EXPORT({path.stem})\n"
 
 

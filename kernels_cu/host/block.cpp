@@ -1,7 +1,9 @@
 // Runs one block: which fiber runs next, who waits for whom, and what it means when nobody can run.
 #include "block.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "copies.h"
 #include "observer.h"
@@ -143,8 +145,23 @@ void leave(Fiber* fiber) {
     run_another(fiber);
 }
 
+// At once, and past the C library's buffer, whose lock a fault in a kernel would never give back.
+void print(const char* format, va_list values) {
+    constexpr int LONGEST = 1024;
+    char text[LONGEST];
+    int left = vsnprintf(text, LONGEST, format, values);
+    if (left >= LONGEST) left = LONGEST - 1;
+    for (const char* from = text; left > 0;) {
+        const ssize_t written = write(STDOUT_FILENO, from, size_t(left));
+        if (written <= 0) return;
+        from += written;
+        left -= int(written);
+    }
+}
+
 const Runtime RUNTIME = {
-    &wait_for_lanes, &wait_for_block, &begin_copy, &commit_copies, &wait_for_copies, &observe_access,
+    &wait_for_lanes, &wait_for_block, &begin_copy, &commit_copies, &wait_for_copies, &observe_access, &stop_block,
+    &print,
 };
 
 void prepare_warps(Block& block) {
@@ -181,6 +198,7 @@ bool run_block(Block& block) {
     block.runtime = &RUNTIME;
     block.living = block.threads;
     block.waiting = 0;
+    block.uncut = 0;
     block.current = block.schedule == Schedule::DESCENDING ? block.warps - 1 : 0;
     prepare_warps(block);
     prepare_fibers(block);
@@ -197,6 +215,8 @@ bool run_block(Block& block) {
 extern "C" __attribute__((visibility("hidden"), used)) void pagewalk_run_fiber() {
     using namespace pagewalk;
     Fiber* fiber = this_fiber();
+    if (fiber->block->status != Status::DONE)
+        stop_block(fiber, fiber->block->status, 0);  // an interrupt came before there was a fiber to stop
     fiber->block->run(fiber->block->arguments);
     leave(fiber);
     __builtin_trap();

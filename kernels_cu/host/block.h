@@ -15,4 +15,23 @@ bool run_block(Block& block);
 // End the block of a running fiber. It never runs again.
 [[noreturn]] void stop_block(Fiber* fiber, Status status, uint64_t address);
 
+// While it lives, no interrupt ends the block of a running fiber; it does at the end.
+class Uncut {
+  public:
+    explicit Uncut(Fiber* fiber) : fiber_(fiber) {
+        fiber->block->uncut = 1;
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    }
+    ~Uncut() {
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        fiber_->block->uncut = 0;
+        if (fiber_->block->status == Status::INTERRUPTED) stop_block(fiber_, Status::INTERRUPTED, 0);
+    }
+    Uncut(const Uncut&) = delete;
+    Uncut& operator=(const Uncut&) = delete;
+
+  private:
+    Fiber* fiber_;
+};
+
 }  // namespace pagewalk

@@ -20,8 +20,9 @@ void land(const AsyncCopy& copy) {
 }
 
 // Room for one more at the end. False if the system has no memory.
-bool make_room(CopyQueue& queue) {
+bool make_room(Fiber* fiber, CopyQueue& queue) {
     if (queue.first + queue.count < queue.capacity) return true;
+    const Uncut uncut(fiber);
     if (queue.first >= queue.count && queue.first > 0) {
         memcpy(queue.copies, queue.copies + queue.first, queue.count * sizeof(AsyncCopy));
     } else {
@@ -54,7 +55,7 @@ void begin_copy(Fiber* fiber, void* to, const void* from, unsigned bytes, unsign
                             source_bytes, queue.group, at};
     const bool eager = fiber->block->eager_copies, observed = fiber->block->observer;
     if (observed) observe_copy(fiber, to, from, bytes, source_bytes, at);
-    const bool queued = (!eager || observed) && make_room(queue);
+    const bool queued = (!eager || observed) && make_room(fiber, queue);
     if (queued) queue.copies[queue.first + queue.count++] = copy;
     if (eager || !queued) land(copy);
 }

@@ -9,8 +9,16 @@
 #include "host_math.h"
 #include "ptx_host.h"
 
+#include "bits.h"
+#include "stops.h"
+
 #define __global__
 #define __device__
+#define __host__
+#define __noinline__ __attribute__((noinline))
+#define __grid_constant__
+// Filled where it is declared: a launch has no way to fill it later.
+#define __constant__ static
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
@@ -22,6 +30,7 @@
 #define blockIdx (pagewalk::this_fiber()->block->index)
 #define blockDim (pagewalk::this_fiber()->block->block_size)
 #define gridDim (pagewalk::this_fiber()->block->grid_size)
+constexpr int warpSize = int(pagewalk::WARP_LANES);
 
 PAGEWALK_OUTSIDE void __syncthreads() {
     pagewalk::Fiber* fiber = pagewalk::this_fiber();
@@ -113,3 +122,35 @@ inline unsigned __ballot_sync(unsigned mask, int value) {
 inline int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
 // Nobody against: lanes that have returned have no vote.
 inline int __all_sync(unsigned mask, int value) { return __ballot_sync(mask, !value) == 0; }
+
+namespace pagewalk {
+
+// What the lanes of `mask` give, put together by `join`; each of them has the result. Lanes that have returned give none.
+template <typename T, typename Join>
+T reduce(unsigned mask, T value, Join join) {
+    Fiber* fiber = this_fiber();
+    Warp* warp = fiber->warp;
+    warp->exchanged_in_part[fiber->lane] = bits_of(value);
+    fiber->block->runtime->wait_for_lanes(fiber, mask, Meeting::EXCHANGE);
+    T result = value;
+    for (unsigned left = mask & warp->living & ~(1u << fiber->lane); left; left &= left - 1)
+        result = join(result, T(warp->exchanged_in_part[__builtin_ctz(left)]));
+    fiber->block->runtime->wait_for_lanes(fiber, mask, Meeting::EXCHANGE);  // nobody gives again before all have read
+    return result;
+}
+
+}  // namespace pagewalk
+
+#define PAGEWALK_REDUCE(name, T, joined)                                                    \
+    inline T name(unsigned mask, T value) {                                                 \
+        return pagewalk::reduce(mask, value, [](T a, T b) -> T { return joined; });         \
+    }
+PAGEWALK_REDUCE(__reduce_add_sync, unsigned, a + b)
+PAGEWALK_REDUCE(__reduce_add_sync, int, int(unsigned(a) + unsigned(b)))
+PAGEWALK_REDUCE(__reduce_min_sync, unsigned, min(a, b))
+PAGEWALK_REDUCE(__reduce_min_sync, int, min(a, b))
+PAGEWALK_REDUCE(__reduce_max_sync, unsigned, max(a, b))
+PAGEWALK_REDUCE(__reduce_max_sync, int, max(a, b))
+PAGEWALK_REDUCE(__reduce_and_sync, unsigned, a & b)
+PAGEWALK_REDUCE(__reduce_or_sync, unsigned, a | b)
+PAGEWALK_REDUCE(__reduce_xor_sync, unsigned, a ^ b)

@@ -5,13 +5,16 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include "operand.h"
+#include "signals.h"
 #include "switch.h"
 
 namespace pagewalk {
 namespace {
 
-const int SIGNALS[] = {SIGSEGV, SIGBUS};
-constexpr int SIGNAL_COUNT = 2;
+const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr int SIGNAL_COUNT = 4;
+constexpr unsigned VECTOR_BYTES = 16;
 
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 int watches;
@@ -52,58 +55,57 @@ void go_on_at(ucontext_t* context, void* stack) {
 }
 #endif
 
-// What would have happened without us: the process's own handler, or the end that the system has for this signal.
-void pass_on(int signal, siginfo_t* info, void* context) {
-    const struct sigaction& handler = previous[signal == SIGNALS[0] ? 0 : 1];
-    if (handler.sa_flags & SA_SIGINFO) {
-        handler.sa_sigaction(signal, info, context);
-    } else if (handler.sa_handler != SIG_DFL && handler.sa_handler != SIG_IGN) {
-        handler.sa_handler(signal);
-    } else {
-        sigaction(signal, &handler, nullptr);  // the instruction runs again, and ends the process
-    }
-}
-
 void handle(int signal, siginfo_t* info, void* context) {
-    if (!catch_fault(signal, info, context)) pass_on(signal, info, context);
-}
-
-bool installed(int signal) {
-    struct sigaction now;
-    sigaction(signal, nullptr, &now);
-    return (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == &handle;
-}
-
-void install() {
-    struct sigaction ours = {};
-    ours.sa_sigaction = &handle;
-    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigemptyset(&ours.sa_mask);
+    if (catch_fault(signal, info, context)) return;
     for (int i = 0; i < SIGNAL_COUNT; i++)
-        if (!installed(SIGNALS[i])) sigaction(SIGNALS[i], &ours, &previous[i]);  // or we would pass on to ourselves
+        if (SIGNALS[i] == signal) pass_on(previous[i], signal, info, context);
 }
 
-// Puts the previous handlers back, except where somebody has installed one on top of ours in between.
-void restore() {
-    for (int i = 0; i < SIGNAL_COUNT; i++)
-        if (installed(SIGNALS[i])) sigaction(SIGNALS[i], &previous[i], nullptr);
+// Of addresses with 48 bits, and with 57.
+bool is_canonical(uintptr_t address) {
+    const intptr_t upper = intptr_t(address) >> 47;
+    return upper == 0 || upper == -1;
+}
+
+// What a signal means that a kernel's thread caused.
+Fault fault_of(int signal, const siginfo_t* info, const ucontext_t* context) {
+    if (signal == SIGFPE) return {Status::DIVISION, false, 0};
+    if (signal == SIGILL) return {Status::UNDEFINED, false, 0};
+    uint64_t address = reinterpret_cast<uintptr_t>(info->si_addr);
+    if (signal == SIGBUS && info->si_code == BUS_ADRALN) return {Status::MISALIGNED_ACCESS, false, address};
+    if (signal == SIGSEGV && info->si_code == SI_KERNEL) {
+        address = operand_address(context);
+        if (is_canonical(address) && address % VECTOR_BYTES) return {Status::MISALIGNED_ACCESS, false, address};
+    }
+    return {Status::FAULT, was_write(context), address};
 }
 
 }  // namespace
 
-bool catch_fault(int, void* info_of_signal, void* context_of_signal) {
+bool catch_fault(int signal, void* info_of_signal, void* context_of_signal) {
     Watch* watch = current;
     const siginfo_t* info = static_cast<siginfo_t*>(info_of_signal);
     ucontext_t* context = static_cast<ucontext_t*>(context_of_signal);
     if (!watch || !watch->block_ || info->si_code <= 0) return false;  // 0 and below: sent by a process
-    const uintptr_t stack = stack_pointer(context);
-    if (stack < watch->first_stack_ || stack >= watch->last_stack_) return false;
-    const uintptr_t address = reinterpret_cast<uintptr_t>(info->si_addr);
-    const bool overflow = address >= watch->first_stack_ && address < watch->last_stack_;
-    watch->fault_ = {true, overflow, was_write(context), address};
-    go_on_at(context, watch->block_->host_stack_pointer);
-    watch->block_ = nullptr;
+    if (!watch->on_fiber(stack_pointer(context))) return false;
+    watch->fault_ = fault_of(signal, info, context);
+    if (watch->fault_.status == Status::FAULT && watch->on_fiber(watch->fault_.address))
+        watch->fault_.status = Status::STACK_OVERFLOW;
+    watch->leave_block(context);
     return true;
+}
+
+void cut_block(void* context) {
+    Watch* watch = current;
+    if (!watch || !watch->block_) return;
+    Block& block = *watch->block_;
+    block.status = Status::INTERRUPTED;
+    if (watch->on_fiber(stack_pointer(static_cast<ucontext_t*>(context))) && !block.uncut) watch->leave_block(context);
+}
+
+void Watch::leave_block(void* context) {
+    go_on_at(static_cast<ucontext_t*>(context), block_->host_stack_pointer);
+    block_ = nullptr;
 }
 
 Watch::Watch(const Arena& arena)
@@ -114,7 +116,8 @@ Watch::Watch(const Arena& arena)
     ours.ss_size = STACK_BYTES - GUARD_BYTES;
     sigaltstack(&ours, reinterpret_cast<stack_t*>(previous_stack_));
     pthread_mutex_lock(&lock);
-    if (watches++ == 0) install();
+    for (int i = 0; i < SIGNAL_COUNT && watches == 0; i++) install(SIGNALS[i], &handle, &previous[i]);
+    watches++;
     pthread_mutex_unlock(&lock);
     current = this;
 }
@@ -122,7 +125,8 @@ Watch::Watch(const Arena& arena)
 Watch::~Watch() {
     current = nullptr;
     pthread_mutex_lock(&lock);
-    if (--watches == 0) restore();
+    watches--;
+    for (int i = 0; i < SIGNAL_COUNT && watches == 0; i++) restore(SIGNALS[i], &handle, previous[i]);
     pthread_mutex_unlock(&lock);
     sigaltstack(reinterpret_cast<stack_t*>(previous_stack_), nullptr);
 }

@@ -1,4 +1,5 @@
-// A kernel that touches memory which is not there, or not writable, ends with an error and not with the process.
+// A kernel that touches memory which is not there, or not writable, that divides by 0 or that an interrupt stops, ends
+// with an error and not with the process.
 #pragma once
 #include <stdint.h>
 
@@ -7,17 +8,18 @@
 namespace pagewalk {
 
 struct Fault {
-    bool happened;
-    bool stack_overflow;
+    Status status;  // DONE if there was none
     bool write;
-    uint64_t address;  // 0 for an address that is none of the machine's (not canonical): the CPU does not give it
+    uint64_t address;
 };
 
 // Turns a signal into the end of the running block. False if it did not come from a kernel's thread.
 bool catch_fault(int signal, void* info, void* context);
+// Ends the block that the calling host thread runs, where the signal handler of `context` found it.
+void cut_block(void* context);
 
-// Catches SIGSEGV and SIGBUS of the kernel threads on this host thread for as long as it lives. The process's own
-// handlers are back when the last watch of all threads has ended; until then they get every signal that is not ours.
+// Catches what a kernel's threads on this host thread do wrong, for as long as it lives. The process's own handlers are
+// back when the last watch of all threads has ended; until then they get every signal that is not ours.
 class Watch {
   public:
     explicit Watch(const Arena& arena);
@@ -31,8 +33,12 @@ class Watch {
 
   private:
     friend bool catch_fault(int, void*, void*);
+    friend void cut_block(void*);
+    bool on_fiber(uintptr_t address) const { return address >= first_stack_ && address < last_stack_; }
+    void leave_block(void* context);
+
     uintptr_t first_stack_, last_stack_;
-    Block* block_ = nullptr;
+    Block* volatile block_ = nullptr;
     Fault fault_ = {};
     unsigned char previous_stack_[32];  // a stack_t
 };

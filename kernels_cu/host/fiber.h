@@ -87,21 +87,6 @@ struct Warp {
     unsigned char slot[WARP_LANES][SLOT_BYTES];
 };
 
-// What a kernel calls in the runtime, as pointers: a compiled kernel needs no symbol of it.
-struct Runtime {
-    // For a matrix operation the lane's slot has its operands before, and its result after.
-    void (*wait_for_lanes)(Fiber* fiber, unsigned mask, Meeting meeting);
-    void (*wait_for_block)(Fiber* fiber);
-    // Copy `source_bytes` of `bytes`, and zeros behind them: at once, or when the thread waits for the copy's group.
-    void (*begin_copy)(Fiber* fiber, void* to, const void* from, unsigned bytes, unsigned source_bytes, const void* at);
-    void (*commit_copies)(Fiber* fiber);
-    void (*wait_for_copies)(Fiber* fiber, unsigned pending);  // until at most so many groups are under way
-    // A thread reads or writes memory that is watched; `at` lies behind the call in the kernel's code that does it.
-    void (*observe)(Fiber* fiber, const void* address, unsigned bytes, bool write, const void* at);
-};
-
-enum class Schedule : int { ASCENDING = 0, DESCENDING = 1, INTERLEAVED = 2, SHUFFLED = 3 };
-
 enum class Status : int {
     DONE = 0,
     FAULT = 1,
@@ -113,7 +98,31 @@ enum class Status : int {
     RACE = 7,        // two threads touch a byte of shared memory without a barrier between
     SHARED_END = 8,  // a byte behind the dynamic shared memory that the launch gave
     NOT_SHARED = 9,  // an asynchronous copy goes to, or a row of a matrix lies in, other memory
+    DIVISION = 10,
+    UNDEFINED = 11,          // the compiler ended the code where C++ gives it no meaning
+    MISALIGNED_ACCESS = 12,  // a load or store at an address that is not a multiple of its size
+    INTERRUPTED = 13,
+    SHARED_SPOILED = 14,  // somebody wrote beside the kernel's shared arrays
+    TRAPPED = 15,
+    ASSERTED = 16,  // an assert failed, in the line of the source that is given as the address
 };
+
+// What a kernel calls in the runtime, as pointers: a compiled kernel needs no symbol of it.
+struct Runtime {
+    // For a matrix operation the lane's slot has its operands before, and its result after.
+    void (*wait_for_lanes)(Fiber* fiber, unsigned mask, Meeting meeting);
+    void (*wait_for_block)(Fiber* fiber);
+    // Copy `source_bytes` of `bytes`, and zeros behind them: at once, or when the thread waits for the copy's group.
+    void (*begin_copy)(Fiber* fiber, void* to, const void* from, unsigned bytes, unsigned source_bytes, const void* at);
+    void (*commit_copies)(Fiber* fiber);
+    void (*wait_for_copies)(Fiber* fiber, unsigned pending);  // until at most so many groups are under way
+    // A thread reads or writes memory that is watched; `at` lies behind the call in the kernel's code that does it.
+    void (*observe)(Fiber* fiber, const void* address, unsigned bytes, bool write, const void* at);
+    void (*stop)(Fiber* fiber, Status status, uint64_t address);  // end the block
+    void (*print)(const char* format, __builtin_va_list values);
+};
+
+enum class Schedule : int { ASCENDING = 0, DESCENDING = 1, INTERLEAVED = 2, SHUFFLED = 3 };
 
 struct Span {
     uintptr_t begin, bytes;
@@ -121,7 +130,7 @@ struct Span {
 };
 
 struct Block {
-    Status status;
+    volatile Status status;  // a signal handler sets it too
     uint64_t address;  // that the status speaks of
     const Runtime* runtime;
     Index3 grid_size, block_size, index;
@@ -141,6 +150,7 @@ struct Block {
     Observer* observer;        // who sees every access of an instrumented kernel, or null
     Span watched[3];           // what it watches: shared memory as above, and the cache
     void* host_stack_pointer;  // where to go on when no fiber can run
+    volatile unsigned uncut;   // an interrupt waits: the runtime is in the middle of something
 };
 
 inline bool is_shared(const Block& block, const void* address) {

@@ -14,13 +14,23 @@ inline __attribute__((always_inline)) void see(const void* address, unsigned byt
         if (span.contains(address)) return block.runtime->observe(fiber, address, bytes, write, at);
 }
 
+// The compiler takes the type's alignment for granted, as a GPU does.
+inline __attribute__((always_inline)) void see_aligned(const void* address, unsigned bytes, bool write, const void* at) {
+    const uintptr_t place = reinterpret_cast<uintptr_t>(address);
+    if (place % bytes == 0) return see(address, bytes, write, at);
+    pagewalk::Fiber* fiber = pagewalk::this_fiber();
+    fiber->block->runtime->stop(fiber, pagewalk::Status::MISALIGNED_ACCESS, place);
+}
+
 }  // namespace
 
 #define SEEN(name, bytes, write) \
     extern "C" void name(void* address) { see(address, bytes, write, __builtin_return_address(0)); }
+#define SEEN_ALIGNED(name, bytes, write) \
+    extern "C" void name(void* address) { see_aligned(address, bytes, write, __builtin_return_address(0)); }
 #define SEEN_OF(bytes)                             \
-    SEEN(__tsan_read##bytes, bytes, false)         \
-    SEEN(__tsan_write##bytes, bytes, true)         \
+    SEEN_ALIGNED(__tsan_read##bytes, bytes, false) \
+    SEEN_ALIGNED(__tsan_write##bytes, bytes, true) \
     SEEN(__tsan_unaligned_read##bytes, bytes, false) \
     SEEN(__tsan_unaligned_write##bytes, bytes, true)
 SEEN_OF(1)

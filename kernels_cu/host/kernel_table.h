@@ -3,7 +3,8 @@
 #include <link.h>
 #include <stddef.h>
 
-#include "cuda_host.h"
+#include "fiber.h"
+#include "shared_edges.h"
 
 namespace pagewalk {
 
@@ -13,8 +14,9 @@ struct Parameter {
 };
 
 struct SharedMemory {
-    void* begin;
-    size_t size;
+    unsigned char* begin;
+    size_t size;  // of the kernel's own arrays
+    unsigned char *before, *behind;  // shared_edges.h
     uintptr_t code;  // where the compiled kernel is loaded: places in it are counted from here
 };
 
@@ -72,31 +74,28 @@ template <typename... P> struct Table {
 };
 template <typename... P> Table(void (*)(P...)) -> Table<P...>;
 
-// Where this object's thread-local memory lies for the calling thread: its shared arrays and nothing else of weight.
-inline thread_local volatile char touched;
-
 // Not on a fiber: nobody must watch these.
 #define PAGEWALK_UNWATCHED __attribute__((no_sanitize("thread")))
 
-PAGEWALK_UNWATCHED inline int find_shared_memory(dl_phdr_info* object, size_t, void* found) {
-    const ElfW(Addr) inside = reinterpret_cast<ElfW(Addr)>(&find_shared_memory);
-    bool ours = false;
-    size_t size = 0;
+PAGEWALK_UNWATCHED inline int find_code(dl_phdr_info* object, size_t, void* found) {
+    const ElfW(Addr) inside = reinterpret_cast<ElfW(Addr)>(&find_code);
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr)& segment = object->dlpi_phdr[i];
         const ElfW(Addr) start = object->dlpi_addr + segment.p_vaddr;
-        if (segment.p_type == PT_LOAD && inside >= start && inside < start + segment.p_memsz) ours = true;
-        if (segment.p_type == PT_TLS) size = segment.p_memsz;
+        if (segment.p_type != PT_LOAD || inside < start || inside >= start + segment.p_memsz) continue;
+        *static_cast<uintptr_t*>(found) = object->dlpi_addr;
+        return 1;
     }
-    if (ours) *static_cast<SharedMemory*>(found) = {object->dlpi_tls_data, size, object->dlpi_addr};
-    return ours;
+    return 0;
 }
 
 PAGEWALK_UNWATCHED inline SharedMemory shared_memory() {
-    touched = 1;  // the first use in a thread is what makes its copy
-    SharedMemory found{nullptr, 0, 0};
-    dl_iterate_phdr(find_shared_memory, &found);
-    return found;
+    static uintptr_t known;  // the same for every thread
+    uintptr_t code = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (!code) dl_iterate_phdr(find_code, &code);
+    __atomic_store_n(&known, code, __ATOMIC_RELAXED);
+    unsigned char* const begin = pagewalk_before_shared + BEFORE_SHARED;
+    return {begin, size_t(pagewalk_behind_shared - begin), pagewalk_before_shared, pagewalk_behind_shared, code};
 }
 
 }  // namespace pagewalk

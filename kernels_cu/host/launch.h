@@ -16,6 +16,16 @@ struct Options {
     int eager_copies;
     int race_check;
     MeterRecord* meter;  // or null
+    int interruptible;   // SIGINT may end it, where the main thread launches
+};
+
+constexpr unsigned MOST_HOST_THREADS = 64;
+
+// The host threads that run blocks beside the one that launches.
+struct Helpers {
+    pthread_t thread[MOST_HOST_THREADS];
+    unsigned count;    // of those that were made
+    unsigned running;  // of those, how many have not ended their work
 };
 
 // An access of a race: where in the compiled kernel, and what it was.
@@ -42,6 +52,8 @@ struct Launch {
     int status;  // a Status; the other host threads look at it
     Result result;
     pthread_mutex_t lock;
+    pthread_cond_t ended;  // a helper has
+    Helpers helpers;
 };
 
 // The first failure of any host thread is the launch's.

@@ -30,6 +30,7 @@ void see_shared(Fiber* fiber, unsigned lane, const void* address, unsigned bytes
     const unsigned warp = warp_index(fiber);
     if (observer.races && !observer.races->access(warp * WARP_LANES + lane, offset, bytes, kind, at))
         stop_block(fiber, Status::RACE, offset);
+    const Uncut uncut(fiber);  // the meter's lists grow
     if (observer.meter && kind != Access::LANDING)
         observer.meter->access(warp, lane, offset, bytes, {at, kind != Access::READ, true});
 }
@@ -38,6 +39,7 @@ void see_shared(Fiber* fiber, unsigned lane, const void* address, unsigned bytes
 bool see_cache(Fiber* fiber, const void* address, unsigned bytes, bool write, const void* at) {
     Meter* meter = fiber->block->observer->meter;
     if (!meter || !fiber->block->watched[CACHE].contains(address)) return false;
+    const Uncut uncut(fiber);
     meter->access(warp_index(fiber), fiber->lane, reinterpret_cast<uintptr_t>(address), bytes, {at, write, false});
     return true;
 }

@@ -37,7 +37,13 @@ void Workplace::prepare() {
     block_.dynamic_shared = dynamic_shared_;
     block_.shared[0] = {reinterpret_cast<uintptr_t>(dynamic_shared_), (options.shared_bytes + 3u) & ~3u};
     block_.shared[1] = {reinterpret_cast<uintptr_t>(shared_.begin), shared_.size};
+    if (shared_.size) memset(shared_.before, EDGE, BEFORE_SHARED), memset(shared_.behind, EDGE, BEHIND_SHARED);
     complete_ = prepare_observer();
+}
+
+// Whether nobody wrote before the first of the kernel's shared arrays or behind the last.
+bool Workplace::has_whole_edges() const {
+    return !shared_.size || (is_edge(shared_.before, BEFORE_SHARED) && is_edge(shared_.behind, BEHIND_SHARED));
 }
 
 // False if the system has no memory for it.
@@ -72,15 +78,18 @@ bool Workplace::run(uint64_t number, Watch& watch) {
     block_.random = launch_.order.seed_of(number);
     block_.status = Status::DONE;
     watch.begin(&block_);
+    if (__atomic_load_n(&launch_.status, __ATOMIC_ACQUIRE) != int(Status::DONE)) return false;
     const bool complete = run_block(block_);
     watch.begin(nullptr);
-    if (!complete) report(watch.fault());
-    return complete;
+    if (complete && has_whole_edges()) return true;
+    if (complete) block_.status = Status::SHARED_SPOILED;
+    report(watch.fault());
+    return false;
 }
 
 void Workplace::report(const Fault& fault) {
     Result result = {fault.write, fault.address, block_.index, {}, {}, 0};
-    if (fault.happened) return report_fault(fault, result);
+    if (fault.status != Status::DONE) return report_fault(fault, result);
     result.address = block_.address;
     if (block_.status == Status::RACE) {
         result.before = place_of(observer_.races->race().before);
@@ -91,8 +100,8 @@ void Workplace::report(const Fault& fault) {
 
 void Workplace::report_fault(const Fault& fault, Result& result) {
     const uintptr_t end = reinterpret_cast<uintptr_t>(arena_->dynamic_shared) + arena_->dynamic_shared_bytes;
-    Status status = fault.stack_overflow ? Status::STACK_OVERFLOW : Status::FAULT;
-    if (fault.address - end < GUARD_BYTES) {
+    Status status = fault.status;
+    if (status == Status::FAULT && fault.address - end < GUARD_BYTES) {
         status = Status::SHARED_END;
         result.address = fault.address - reinterpret_cast<uintptr_t>(dynamic_shared_);
     }

@@ -22,6 +22,7 @@ class Workplace {
     void prepare();
     bool prepare_observer();
     void spoil_shared_memory();
+    bool has_whole_edges() const;
     void report(const Fault& fault);
     void report_fault(const Fault& fault, Result& result);
     RacingAccess place_of(const Access& access) const;

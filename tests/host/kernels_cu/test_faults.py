@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import platform
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_cu import HostRun, HostTarget, KernelFault, PagedKV, launch
+from kernels_cu import HostRun, HostTarget, KernelError, KernelFault, PagedKV, launch
 from kernels_cu.checked_launch import launch_checked
 
 KERNEL = Path(__file__).with_name("touch.cu")
@@ -157,7 +159,7 @@ def test_the_handlers_of_the_process_are_back_after_a_launch(target):
     def handlers():
         action = ctypes.create_string_buffer(152)  # handler, mask (of which the system fills 8 bytes), flags
         found = []
-        for number in (signal.SIGSEGV, signal.SIGBUS):
+        for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGINT):
             assert ctypes.CDLL(None).sigaction(number, None, action) == 0
             found.append((action.raw[:16], action.raw[136:140]))
         return found
@@ -207,3 +209,115 @@ def test_a_crash_beside_a_running_kernel_goes_to_the_processs_own_handler(target
     """)
     assert done.returncode == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in done.stderr
+
+
+FAULTY = r"""
+__device__ void beside(int* out, int at) {
+    __shared__ int array[8];
+    if (threadIdx.x < 8) array[threadIdx.x] = 5;
+    __syncthreads();
+    if (threadIdx.x == 3) array[at] = 1;
+    __syncthreads();
+    out[threadIdx.x] = array[threadIdx.x % 8];
+}
+
+extern "C" __global__ void faulty(int* x, int kind, int at) {
+    if (kind == 5) beside(x, at);
+    if (threadIdx.x != 3) return;  // guard
+    if (kind == 0) x[0] = at / x[1];
+    if (kind == 1) x[0] = at % x[1];
+    if (kind == 2) ((float4*)(x + at))[0] = ((float4*)x)[4];
+    if (kind == 3) ((float2*)(x + at))[0] = make_float2(1, 2);
+    if (kind == 4) {
+        volatile int* y = x;
+        while (y[0] == 0) {
+        }
+    }
+    if (kind == 6) *(double*)((char*)x + at) = 1;
+}
+"""
+DIVIDE, MODULO, QUARTET, PAIR, FOREVER, BESIDE, DOUBLE = range(7)
+
+
+@pytest.fixture
+def faulty(tmp_path, target):  # noqa: ARG001 - skips without a compiler
+    """Launch one kind of the kernel on 64 ints that begin at a multiple of 16 bytes."""
+    source = tmp_path / "faulty.cu"
+    source.write_text(FAULTY)
+
+    def run(kind, at=0, grid=1, **host_run):
+        memory = np.zeros(68, np.int32)
+        x = memory[-memory.ctypes.data % 16 // 4 :][:64]
+        arguments = (np.uint64(x.ctypes.data), np.int32(kind), np.int32(at))
+        target = HostTarget(HostRun(**host_run))
+        launch_checked(target, source, {}, (grid, 1, 1), (32, 1, 1), arguments, stream=0, keepalive=x)
+        return x
+
+    return run
+
+
+@pytest.mark.parametrize("kind", [DIVIDE, MODULO])
+def test_an_integer_divided_by_zero_is_an_error(faulty, kind):
+    with pytest.raises(
+        KernelError, match=r"faulty, block \(0, 0, 0\): an integer is divided by 0, or .* undefined on a"
+    ):
+        faulty(kind, 7)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="aarch64 moves vectors from any address")
+def test_a_vector_that_is_not_aligned_is_an_error_with_its_address(faulty):
+    faulty(QUARTET, 8)
+    with pytest.raises(KernelError, match=r"touches 0x[0-9a-f]*4, which is not a multiple of .*MISALIGNED_ADDRESS"):
+        faulty(QUARTET, 5)
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), [(PAIR, 2, 3), (QUARTET, 4, 6), (DOUBLE, 8, 12)])
+def test_the_race_check_looks_at_every_alignment(faulty, kind, good, bad):
+    faulty(kind, good, race_check=True)
+    with pytest.raises(KernelError, match=r"touches 0x[0-9a-f]*[8c4], which is not a multiple of the size"):
+        faulty(kind, bad, race_check=True)
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_write_beside_the_shared_arrays_is_an_error(faulty, observed):
+    assert faulty(BESIDE, 7, race_check=observed)[:8].tolist() == [5, 5, 5, 5, 5, 5, 5, 1]
+    for at in (8, 11, 1000, -1, -1000):
+        with pytest.raises(KernelError, match="a thread writes beside the kernel's shared arrays"):
+            faulty(BESIDE, at, race_check=observed)
+    assert faulty(BESIDE, 0)[:2].tolist() == [1, 5]
+
+
+def _interrupt_after(seconds):
+    timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    return timer
+
+
+@pytest.mark.parametrize("grid", [1, 40])
+def test_an_interrupt_ends_a_kernel_that_never_returns(faulty, grid):
+    """With a grid of 40 blocks the helpers hang too."""
+    for _ in range(3):
+        timer = _interrupt_after(0.1)
+        with pytest.raises(KeyboardInterrupt):
+            faulty(FOREVER, grid=grid, threads=4)
+        timer.join()
+    faulty(QUARTET)
+
+
+def test_an_interrupt_that_somebody_holds_back_does_not_end_a_kernel(faulty):
+    heard = []
+    before = signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+    try:
+        timer = _interrupt_after(0.02)
+        while not heard:
+            faulty(QUARTET, grid=20_000)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_pythons_handler_of_interrupts_is_back_after_a_launch(faulty):
+    faulty(QUARTET)
+    with pytest.raises(KeyboardInterrupt):
+        _interrupt_after(0).join()
+        threading.Event().wait(10)
