@@ -6,13 +6,17 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TypeVar
 
 import click
 from rich.console import Console
 from rich.progress import track
 
+from .catalogue import Built
+from .constants import constants_for
 from .errors import KernelError
+from .launch_shape import MOST_THREADS
 from .memory_report import CASES, ORDERS, PLACES, memory_report
 from .nvrtc import nvrtc_version
 from .paged_kv import ELEMENT_BYTES, LAYOUTS
@@ -23,7 +27,27 @@ _DONE, _FAILED = 0, 1
 EXAMPLE = (
     "\b\nExamples:\n  python -m kernels_cu report --dtype float16 --head-dim 128 --arch sm_90"
     "\n  python -m kernels_cu report --memory --kernel paged_decode"
+    "\n  python -m kernels_cu report --kernel scale.cu -D WIDTH=4 --threads 128"
 )
+
+
+class _KernelName(click.Choice[str]):
+    """One of the package's kernels, or the path of a .cu file."""
+
+    name = "kernel"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if str(value).endswith(".cu"):
+            return str(value)
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            self.fail(f"{error.message} A kernel of your own is a file that ends in .cu.", param, ctx)
+
+
+def _constants(_context: click.Context, _option: click.Parameter, given: Sequence[str]) -> dict[str, int | str]:
+    """The -D of a command line; without a value 1, as a compiler has it."""
+    return {name: value or "1" for name, _, value in (one.partition("=") for one in given)}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
@@ -44,7 +68,15 @@ def main(context: click.Context) -> None:
 @click.option("--head-dim", type=click.IntRange(8, 256), default=128, show_default=True, help="A multiple of 8.")
 @click.option("--layout", type=click.Choice(LAYOUTS), default="hnd", show_default=True)
 @click.option("--arch", "archs", multiple=True, default=ARCHS, show_default=True, help="May be given again.")
-@click.option("--kernel", "kernels", multiple=True, type=click.Choice(KERNELS), default=KERNELS, help="All if none.")
+@click.option(
+    "--kernel", "kernels", multiple=True, type=_KernelName(KERNELS), default=KERNELS, help="All if none; or FILE.cu."
+)
+@click.option(
+    "-D", "constants", metavar="NAME=VALUE", multiple=True, callback=_constants, help="For FILE.cu, as at a launch."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, MOST_THREADS), default=256, show_default=True, help="FILE.cu: a block's."
+)
 @click.option("--memory", is_flag=True, help="Run them on the CPU and count what their requests to the cache cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def report_command(
@@ -53,6 +85,8 @@ def report_command(
     layout: str,
     archs: tuple[str, ...],
     kernels: tuple[str, ...],
+    constants: dict[str, int | str],
+    threads: int,
     memory: bool,
     as_json: bool,
 ) -> None:
@@ -62,14 +96,16 @@ def report_command(
     if memory:
         _memory(dtype, head_dim, kernels, as_json)
     else:
-        _cubins(dtype, head_dim, layout, archs, kernels, as_json)
+        own = Built({**constants_for(dtype, head_dim, layout), **constants}, threads)
+        _cubins(dtype, head_dim, layout, archs, kernels, own, as_json)
 
 
 def _cubins(
-    dtype: str, head_dim: int, layout: str, archs: Sequence[str], kernels: Sequence[str], as_json: bool
+    dtype: str, head_dim: int, layout: str, archs: Sequence[str], kernels: Sequence[str], own: Built, as_json: bool
 ) -> None:
     version = nvrtc_version()
-    found = list(_shown(report(dtype, head_dim, layout, archs, kernels), len(archs) * len(kernels)))
+    sources = [Path(kernel) if kernel.endswith(".cu") else kernel for kernel in kernels]
+    found = list(_shown(report(dtype, head_dim, layout, archs, sources, own), len(archs) * len(kernels)))
     if not found:
         raise click.UsageError(f"{' and '.join(kernels)}: not made for {dtype}, head_dim {head_dim}, layout {layout}")
     if as_json:

@@ -92,6 +92,13 @@ class MemoryMeter:
         pages = (address + size - 1) // PAGE_BYTES - address // PAGE_BYTES + 1
         self._touched = (ctypes.c_uint8 * pages)()
 
+    def __repr__(self) -> str:
+        requests = sum(site.requests for site in self.sites)
+        return (
+            f"<MemoryMeter of {self.size} bytes at {self.address:#x}: {requests} requests at {len(self.sites)} sites, "
+            f"{self.pages_touched} pages touched>"
+        )
+
     @property
     def pages_touched(self) -> int:
         """Pages of which any kernel touched a byte."""

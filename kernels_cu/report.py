@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from . import catalogue
+from .catalogue import Built
 from .constants import Constants, define
 from .cubin import kernel_parameters
-from .errors import CompilerMissingError
+from .errors import CompileError, CompilerMissingError
+from .kernel_name import name_fault
 from .main_loop import MACHINES, MainLoop, main_loop
 from .nvrtc import compile_cubin
 from .occupancy import thread_blocks
@@ -22,6 +25,8 @@ from .source import PACKAGE, gpu_source
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
 KERNELS = tuple(catalogue.KERNELS)
+OWN = Built({}, 256)
+"""How a kernel of one's own is built where nothing is said: without constants, for 256 threads a block."""
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
@@ -55,9 +60,18 @@ class Resources:
         }
 
 
-def resources(kernel: str, constants: Constants, arch: str) -> Resources:
-    """Compile ``kernel`` as CuPy would and read what it needs. Raises CompilerMissingError or CompileError."""
-    compiled = compile_cubin(kernel, gpu_source(PACKAGE / f"{kernel}.cu"), define(constants), arch)
+def resources(source: str | Path, constants: Constants, arch: str) -> Resources:
+    """Compile a kernel, of the package by its name or of a file, as CuPy would, and read what it needs.
+
+    Raises CompilerMissingError or CompileError.
+    """
+    path = source if isinstance(source, Path) else PACKAGE / f"{source}.cu"
+    kernel, text = path.stem, gpu_source(path)
+    compiled = compile_cubin(kernel, text, define(constants), arch)
+    try:
+        parameters = kernel_parameters(compiled.cubin, kernel)
+    except CompileError as error:
+        raise CompileError(name_fault(path, text) or str(error)) from error
     frames = [tuple(map(int, frame)) for frame in _FRAME.findall(compiled.log)]
     return Resources(
         kernel,
@@ -67,7 +81,7 @@ def resources(kernel: str, constants: Constants, arch: str) -> Resources:
         spills=sum(stores + loads for _, stores, loads in frames),
         stack=max(stack for stack, _, _ in frames),
         shared=max(map(int, _SHARED.findall(compiled.log)), default=0),
-        parameters=kernel_parameters(compiled.cubin, kernel),
+        parameters=parameters,
         cubin=compiled.cubin,
     )
 
@@ -107,20 +121,28 @@ class KernelReport:
 
 
 def report(
-    dtype: str, head_dim: int, layout: str, archs: Sequence[str] = ARCHS, kernels: Sequence[str] = KERNELS
+    dtype: str,
+    head_dim: int,
+    layout: str,
+    archs: Sequence[str] = ARCHS,
+    kernels: Sequence[str | Path] = KERNELS,
+    own: Built = OWN,
 ) -> Iterator[KernelReport]:
-    """The report of each kernel on each architecture, in turn, but for kernels not made for such a cache."""
+    """The report of each kernel on each architecture, in turn, but for kernels not made for such a cache.
+
+    A path is a file of one's own, built as ``own``; it has no main loop, which is that of a walk over tokens.
+    """
     with_loops = _has_nvdisasm()
     token_bytes = 2 * head_dim * ELEMENT_BYTES[dtype]
 
-    def inspect(kernel: str, arch: str) -> KernelReport | None:
-        built = catalogue.built_for(kernel, dtype, head_dim, layout, arch)
+    def inspect(kernel: str | Path, arch: str) -> KernelReport | None:
+        built = own if isinstance(kernel, Path) else catalogue.built_for(kernel, dtype, head_dim, layout, arch)
         if built is None:
             return None
         needs = resources(kernel, built.constants, arch)
         shared = needs.shared + built.shared_bytes
         blocks = thread_blocks(arch, built.threads, needs.registers, shared)
-        loop = main_loop(disassemble(needs.cubin, kernel)) if with_loops else None
+        loop = main_loop(disassemble(needs.cubin, kernel)) if with_loops and isinstance(kernel, str) else None
         return KernelReport(needs, built.threads, shared, blocks, loop, token_bytes)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -17,6 +17,13 @@ HOST = PACKAGE / "host"
 _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 _ONCE = re.compile(r"\s*#\s*pragma\s+once")
 
+_DYNAMIC = re.compile(
+    r"extern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?((?:\w+\s+)*\w+)\s+(\w+)\s*\[\s*\]\s*;"
+)
+"""Dynamic shared memory as CUDA writes it; in C++ two words for where a variable lies do not go together."""
+_IN_A_FUNCTION = "do {} while (0); "
+"""At the level of the file it would run before there is a thread: a statement is an error there."""
+
 
 def gpu_source(path: Path) -> str:
     """The text of a kernel for NVRTC."""
@@ -26,8 +33,9 @@ def gpu_source(path: Path) -> str:
 def host_source(path: Path) -> str:
     """The text of a kernel for a C++ compiler: after the host's headers, and followed by its table."""
     seen: set[Path] = set()
-    lines = _expand(HOST / "kernel_table.h", seen) + _expand(HOST / "cuda_host.h", seen) + _expand(path, seen)
-    return "".join(lines) + f"PAGEWALK_EXPORT({path.stem})\n"
+    lines = _expand(HOST / "kernel_table.h", seen) + _expand(HOST / "cuda_host.h", seen)
+    own = _DYNAMIC.sub(rf"{_IN_A_FUNCTION}\1* const \2 = (\1*)pagewalk_dynamic_shared();", "".join(_expand(path, seen)))
+    return "".join(lines) + own + f"PAGEWALK_EXPORT({path.stem})\n"
 
 
 def sources_of(path: Path) -> Iterable[Path]:

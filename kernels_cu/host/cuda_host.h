@@ -32,6 +32,9 @@
 #define gridDim (pagewalk::this_fiber()->block->grid_size)
 constexpr int warpSize = int(pagewalk::WARP_LANES);
 
+// What `extern __shared__` names (source.py).
+inline unsigned char* pagewalk_dynamic_shared() { return pagewalk::this_fiber()->block->dynamic_shared; }
+
 PAGEWALK_OUTSIDE void __syncthreads() {
     pagewalk::Fiber* fiber = pagewalk::this_fiber();
     fiber->block->runtime->wait_for_block(fiber);

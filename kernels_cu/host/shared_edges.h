@@ -1,16 +1,11 @@
 // What lies on both sides of a kernel's shared arrays: bytes that nobody may change. Somebody who does wrote past an end.
 #pragma once
 #include <stddef.h>
-#include <string.h>
 
 namespace pagewalk {
 
 constexpr size_t BEFORE_SHARED = 4096, BEHIND_SHARED = 8192;
 constexpr unsigned char EDGE = 0xFB;  // as a number of any type far from what a kernel computes with
-
-inline bool is_edge(const unsigned char* bytes, size_t size) {
-    return bytes[0] == EDGE && memcmp(bytes, bytes + 1, size - 1) == 0;
-}
 
 }  // namespace pagewalk
 

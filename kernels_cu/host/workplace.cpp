@@ -5,6 +5,13 @@
 #include "block.h"
 
 namespace pagewalk {
+namespace {
+
+bool is_edge(const unsigned char* bytes, size_t size) {
+    return bytes[0] == EDGE && memcmp(bytes, bytes + 1, size - 1) == 0;
+}
+
+}  // namespace
 
 Workplace::Workplace(Launch& launch)
     : launch_(launch),

@@ -158,4 +158,5 @@ assert pool.sum() == pool[1, 0, 1].sum() == 8
     environment = {**os.environ, "PAGEWALK_CACHE": str(tmp_path)}
     started = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(3)]
     assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
-    assert sorted(path.name.split("-")[0] for path in tmp_path.iterdir()) == ["append_kv", "runtime"]
+    built = sorted(path.name.split("-")[0] for path in tmp_path.iterdir())
+    assert built == ["append_kv", "before_shared", "behind_shared", "runtime"]

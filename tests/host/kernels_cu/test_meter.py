@@ -119,6 +119,8 @@ def test_pages_touched_over_all_launches(measure):
     offsets = np.arange(32)[:, None] % 4 * 2 * PAGE_BYTES
     meter = measure("READ_4", offsets, begin=64)
     assert meter.pages_touched == 3  # the bytes of the first page lie before what is watched
+    shown = rf"<MemoryMeter of {meter.size} bytes at {meter.address:#x}: 1 requests at 1 sites, 3 pages touched>"
+    assert repr(meter) == shown
 
 
 def _count_turns(offsets, width):

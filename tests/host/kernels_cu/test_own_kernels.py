@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from kernels_cu import CompileError, HostTarget
+from kernels_cu import CompileError, HostTarget, KernelError
 from kernels_cu.checked_launch import launch_checked
 from kernels_cu.kernel_name import kernel_names
 from kernels_cu.loader import load
@@ -118,3 +118,38 @@ def test_a_file_that_is_not_there_is_named(folder):
 def test_a_string_is_a_name_of_the_packages_kernels(target, name):  # noqa: ARG001 - skips without a compiler
     with pytest.raises(CompileError, match=rf"'{name}' is no kernel of the package.*: Path\('.*\.cu'\)$"):
         _value(name)
+
+
+TURNED = """
+extern "C" __global__ void turned(int* x) {
+    extern __shared__ ALIGNED TYPE kept[];
+    int* const ints = (int*)kept;
+    ints[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = ints[blockDim.x - 1 - threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("aligned", ["", "__align__(16)", "alignas(16)"])
+@pytest.mark.parametrize("of", ["int", "unsigned char", "float4"])
+def test_dynamic_shared_memory_as_cuda_writes_it(folder, aligned, of):
+    source = _write(folder / "turned.cu", TURNED.replace("ALIGNED", aligned).replace("TYPE", of))
+    x = np.arange(64, dtype=np.int32)
+    arguments = (np.uint64(x.ctypes.data),)
+    for shared_bytes, after in ((256, np.arange(64)[::-1]), (128, None)):
+        try:
+            launch_checked(
+                HostTarget(), source, {}, (1, 1, 1), (64, 1, 1), arguments,
+                stream=0, keepalive=x, shared_bytes=shared_bytes,
+            )  # fmt: skip
+            assert x.tolist() == after.tolist()
+        except KernelError as error:
+            assert after is None
+            assert "touches byte 128 of dynamic shared memory, of which the launch gave 128" in str(error)
+
+
+def test_dynamic_shared_memory_outside_a_function_is_an_error(folder):
+    source = _write(folder / "one.cu", 'extern __shared__ int kept[];\nextern "C" __global__ void one(int* x) {}\n')
+    with pytest.raises(CompileError, match=r"could not compile one: one\.cu:1:\d+: error"):
+        _value(source)

@@ -117,6 +117,49 @@ def test_json_is_one_object_with_the_parameter_table():
     assert row["parameters"][4:7] == [{"offset": o, "size": s} for o, s in ((32, 8), (40, 4), (44, 4))]
 
 
+OWN = """
+extern "C" __global__ void own(float* x, long long count) {
+    __shared__ float kept[WIDTH];
+    kept[threadIdx.x % WIDTH] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = kept[count % WIDTH];
+}
+"""
+
+
+def test_a_kernel_of_ones_own_is_reported_by_its_file(tmp_path):
+    _need_nvrtc()
+    source = tmp_path / "own.cu"
+    source.write_text(OWN)
+    done = _run("--json", "--kernel", str(source), "-D", "WIDTH=512", "--threads", "1024", "--arch", "sm_90")
+    (row,) = json.loads(done.stdout)["kernels"]
+    assert (row["kernel"], row["threads"], row["thread_blocks"], row["shared_bytes"]) == ("own", 1024, 2, 2048)
+    assert row["constants"]["WIDTH"] == "512"
+    assert row["parameters"] == [{"offset": 0, "size": 8}, {"offset": 8, "size": 8}]
+    assert row["main_loop"] is None
+    table = _run("--kernel", str(source), "-D", "WIDTH=512", "--kernel", "fill_blocks", "--arch", "sm_90").stdout
+    assert [line.split()[0] for line in table.splitlines()[3:]] == ["own", "fill_blocks"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (None, "cannot be read: No such file"),
+        ("__global__ void own() {}", 'own.cu: kernel own has a C++ name that no launch finds; write extern "C"'),
+        ('extern "C" __global__ void other() {}', "own.cu has no kernel own: its kernels are other"),
+        (OWN, 'identifier "WIDTH" is undefined'),
+    ],
+)
+def test_what_is_wrong_with_a_kernel_of_ones_own_is_one_line(tmp_path, text, error):
+    _need_nvrtc()
+    if text:
+        (tmp_path / "own.cu").write_text(text)
+    done = _run("--kernel", str(tmp_path / "own.cu"), "--arch", "sm_90")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert error in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_help_shows_an_example():
     done = _run("--help")
     assert done.exit_code == 0

@@ -74,7 +74,7 @@ extern "C" __global__ void warps(long long* out, int kind, int n, int width) {  
     }
     if (kind == STACK) result = deep(n);
     if (kind == COUNT) {
-        atomicAdd(&out[blockIdx.x * blockDim.x + thread], 1LL);
+        atomicAdd((unsigned long long*)&out[blockIdx.x * blockDim.x + thread], 1ULL);
         return;
     }
     if (kind == TICKET) result = ticket();
