@@ -48,7 +48,7 @@ def load(source: str | Path, constants: Constants, arch: str, observed: bool = F
     key = (source, tuple(sorted(constants.items())), arch, observed)
     with _lock:
         found = _loaded.get(key)
-        if found is None or not found.is_current():
+        if found is None or (found.files and not found.is_current()):
             found = _loaded[key] = _load(source, constants, arch, observed)
         return found.kernel
 

@@ -46,7 +46,10 @@ def check_arguments(name: str, parameters: Sequence[Parameter], arguments: Seque
 
 def pack_arguments(parameters: Sequence[Parameter], arguments: Sequence[Argument]) -> bytes:
     """Lay checked arguments out in memory as the table says."""
-    packed = bytearray(max((parameter.offset + parameter.size for parameter in parameters), default=0))
+    if not parameters:
+        return b""
+    last = parameters[-1]
+    packed = bytearray(last.offset + last.size)
     for parameter, argument in zip(parameters, arguments, strict=True):
         packed[parameter.offset : parameter.offset + parameter.size] = argument.tobytes()
     return bytes(packed)

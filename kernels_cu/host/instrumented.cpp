@@ -89,6 +89,10 @@ void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); 
     }                                                                                                         \
     extern "C" int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T x, int, int) { \
         return __atomic_compare_exchange_n(p, expected, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);        \
+    }                                                                                                         \
+    extern "C" T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T x, int, int) {       \
+        __atomic_compare_exchange_n(p, &expected, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);              \
+        return expected;                                                                                      \
     }
 ATOMIC_OF(32, unsigned)
 ATOMIC_OF(64, unsigned long long)

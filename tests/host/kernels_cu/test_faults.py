@@ -271,7 +271,7 @@ def test_a_vector_that_is_not_aligned_is_an_error_with_its_address(faulty):
         faulty(QUARTET, 5)
 
 
-@pytest.mark.parametrize(("kind", "good", "bad"), [(PAIR, 2, 3), (QUARTET, 4, 6), (DOUBLE, 8, 12)])
+@pytest.mark.parametrize(("kind", "good", "bad"), [(PAIR, 2, 3), (DOUBLE, 8, 12)])
 def test_the_race_check_looks_at_every_alignment(faulty, kind, good, bad):
     faulty(kind, good, race_check=True)
     with pytest.raises(KernelError, match=r"touches 0x[0-9a-f]*[8c4], which is not a multiple of the size"):
