@@ -55,7 +55,7 @@ def test_what_the_table_of_settle_goes_to_may_be_closed(monkeypatch):
 
 def test_json_on_standard_output_is_alone_there_when_standard_error_is_closed(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", None)
-    assert paged_status(["plan", "--model", "llama-3-8b", "--json", "-"]) == 0
+    assert paged_status(["plan", "--model", "llama-3-8b", "--json"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("{\n")
     assert printed.endswith("}\n")
