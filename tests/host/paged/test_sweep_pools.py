@@ -433,13 +433,13 @@ def free_without_a_way_back(monkeypatch):
 
 
 def keep_the_copy_of_a_refused_append(monkeypatch):
-    def append_to_a_copy(sequence, needed, stream):
+    def append_to_a_copy(sequence, needed, count, stream):
         pool, shared = sequence.pool, sequence.table[-1]
         new = take(pool, needed + 1)
         copy_blocks(pool, [shared], new[:1], stream)
         pool.table.put(sequence.row, len(sequence.table) - 1, new)
         free(pool, [shared], None)
-        pool.tokens += sequence.length % pool.layout.block_size
+        pool.tokens += count + sequence.length % pool.layout.block_size
 
     monkeypatch.setattr(growth, "_append_to_a_copy", append_to_a_copy)
 
