@@ -150,7 +150,7 @@ def test_no_physical_memory_left_changes_nothing(heap):
         (0, vmm.SizeError, "more than 0"),
         (-1, vmm.SizeError, "not -1"),
         (1 << 63, vmm.SizeError, "at most 4 EiB"),
-        (1 << 61, vmm.OutOfMemoryError, "no free span of 2097152 TiB|left in the limit"),
+        (1 << 61, vmm.OutOfMemoryError, "no free span of 2048 PiB|left in the limit"),
         (1.5, vmm.SizeError, "number of bytes"),
         (True, vmm.SizeError, "number of bytes"),
         ("2 MB", vmm.SizeError, "MiB"),
