@@ -53,7 +53,7 @@ def test_a_shell_completes_options_and_what_may_follow_them():
         ("replay --model llama-3-8", ["llama-3-8b", "llama-3-8"]),  # or a file that begins so
         ("walk --layout n", ["nhd"]),
         ("picture --kv-cache-dtype fl", ["float16", "float32"]),
-        ("plan mis", ["mistral-7b", "mis"]),
+        ("plan llama-2-1", ["llama-2-13b", "llama-2-1"]),
         ("export run.pagewalk --to c", ["chrome", "csv"]),
     ],
 )
