@@ -35,6 +35,8 @@ class LiveTokens:
 
     def watch(self, taps: PoolTaps) -> None:
         """Follow what comes, until ``taps`` are closed."""
+        if self._policy.prompts is None:
+            return  # nothing is known of a prompt
         taps.tap(self._policy.tables, "recall", self._recall)
         taps.tap(self._policy.pool.table, "put", self._put)
 
