@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .blocks.block_invariants import check_block_pool
-from .blocks.block_invariants import must as must
+from .blocks.block_invariants import check_block_pool, must
 from .prefix.cache_invariants import check_prefix
 
 if TYPE_CHECKING:
