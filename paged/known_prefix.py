@@ -24,7 +24,7 @@ def hold_prefix(pool: KVPool, prompt: TokenIds, salt: int) -> tuple[Blocks, Know
     """
     cache, ids, salt = _asked(pool, prompt, salt)
     forget_lost(pool)
-    blocks, known, idle = cache.hit_array(ids, salt)
+    blocks, known, idle = cache.hit(ids, salt)
     pool.tokens += idle * pool.layout.block_size
     return blocks, known
 

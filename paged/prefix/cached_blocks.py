@@ -52,16 +52,11 @@ class CachedBlocks:
         ids = id_array(blocks, self.pool.rows.blocks)
         return self.pool.counts.numbers[ids].astype(np.int64) - (self.cache.nodes[ids] >= 0)
 
-    def hit(self, ids: Tokens, salt: int) -> tuple[list[int], KnownTokens, int]:
+    def hit(self, ids: Tokens, salt: int) -> tuple[Ids, KnownTokens, int]:
         """Hold the blocks of the longest known prefix of a prompt.
 
         Returns them, what is known of the prompt, and how many of them nobody held.
         """
-        blocks, known, idle = self.hit_array(ids, salt)
-        return blocks.tolist(), known, idle
-
-    def hit_array(self, ids: Tokens, salt: int) -> tuple[Ids, KnownTokens, int]:
-        """As ``hit``, the blocks as int64 [blocks]."""
         blocks, keys = self.cache.match(ids, salt)
         count = len(blocks)
         known = KnownTokens(ids, salt, keys, count)

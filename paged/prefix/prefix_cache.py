@@ -185,21 +185,22 @@ class PrefixCache:
         """What ``match`` returns."""
         chains = self.chains
         most, root = max(0, len(tokens) - 1) // self.block_size, chains.roots.get(salt)
-        found = chains.begin(tokens, root) if most and root is not None else _NO_BLOCKS
-        if len(found) >= most > 0:
+        if not most or root is None:
+            return _NO_BLOCKS, self.keys(tokens, salt)
+        found = chains.begin(tokens, root)
+        if len(found) >= most:
             return found[:most], chains.keys_of(found)
-        keys, found = self._match_by_keys(tokens, salt, root, found, most)
-        return found, keys
+        return self._find_by_keys(tokens, salt, root, found, most)
 
-    def _match_by_keys(self, tokens: Tokens, salt: int, root: int | None, found: Ids, most: int) -> tuple[Keys, Ids]:
-        """The keys of all whole blocks of a prompt, and the blocks, up to ``most``, that go on from those ``found``."""
+    def _find_by_keys(self, tokens: Tokens, salt: int, root: int, found: Ids, most: int) -> tuple[Ids, Keys]:
+        """As ``_find``, going on from those ``found``: up to ``most`` blocks, and the keys of all whole ones."""
         if not len(found):
             keys = self.keys(tokens, salt)
-            return keys, found if root is None else self.chains.go_on(tokens, keys, found, root, most)
+            return self.chains.go_on(tokens, keys, found, root, most), keys
         known = self.chains.keys_of(found)
         rest = self.keys(tokens[len(found) * self.block_size :], salt, int(known[-1]), len(found))
-        more = found if root is None else self.chains.go_on(tokens, rest, found, root, most)
-        return np.concatenate((known, rest)), np.concatenate((found, more))
+        more = self.chains.go_on(tokens, rest, found, root, most)
+        return np.concatenate((found, more)), np.concatenate((known, rest))
 
     def _remove(self, blocks: Ids) -> None:
         """Strike blocks out, and tell of those that have no equal left."""

@@ -83,7 +83,8 @@ class Life:
         salt = self.draw.randrange(2)
         wholes = [(salt, tuple(ids[:stop])) for stop in range(SIZE, len(ids), SIZE)]
         expected = next((place for place, whole in enumerate(wholes) if whole not in self.cached), len(wholes))
-        blocks, known, idle = self.prefix.hit(np.array(ids, np.int32), salt)
+        found, known, idle = self.prefix.hit(np.array(ids, np.int32), salt)
+        blocks = found.tolist()
         assert [self.content[block] for block in blocks] == wholes[:expected]
         assert (self.router.hits.pop() if expected else []) == wholes[:expected]
         assert idle == sum(not any(block in one.table for one in self.running) for block in blocks)

@@ -124,7 +124,7 @@ def test_what_is_used_again_is_passed_over():
     assert len(chosen) == 3  # a sixteenth, less the one that went
     kept = chosen[0]
     tokens = np.array([1000 + kept, 1, 2, 3, 0], np.int32)
-    assert prefix.hit(tokens, 0)[0] == [kept]
+    assert prefix.hit(tokens, 0)[0].tolist() == [kept]
     prefix.evict(63 - 1)
     assert (prefix.cache.idle_count, kept in prefix.cache) == (0, True)
     check_prefix(prefix, (kept,))
@@ -171,8 +171,8 @@ def test_salts_are_forgotten_with_their_last_block():
     assert len(prefix.cache.chains.roots) == 29
     prefix.evict(1)
     assert len(prefix.cache.chains.roots) == 28
-    assert prefix.hit(np.array([1000, 1, 2, 3, 4], np.int32), 1)[0] == []
-    assert prefix.hit(np.array([1000, 1, 2, 3, 4], np.int32), 2)[0] == [4]
+    assert prefix.hit(np.array([1000, 1, 2, 3, 4], np.int32), 1)[0].tolist() == []
+    assert prefix.hit(np.array([1000, 1, 2, 3, 4], np.int32), 2)[0].tolist() == [4]
     prefix.clear()
     assert len(prefix.cache.chains.roots) == 0
 
