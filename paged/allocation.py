@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from vmm import OutOfMemoryError, StateError
 
-from .blocks.block_ids import Ids
-from .blocks.block_pool import Choice, block_ids
+from .blocks.block_ids import Ids, block_ids
+from .blocks.block_pool import Choice
 from .shortage.cause import explained
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from . import release
 from .allocation import can_take, claim, grantable, take, take_array
 from .block_copies import copy_all, copy_one
 from .blocks.block_ids import Ids as Blocks
-from .blocks.block_pool import block_ids
+from .blocks.block_ids import block_ids
 from .compaction import Compacted, compact
 from .growth import share
 from .known_prefix import can_hold, hold_prefix

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from vmm import After, Size, handles_of
 from vmm.finishing import Finishing
 
-from .blocks.block_pool import block_ids
+from .blocks.block_ids import block_ids
 from .row_memory import capacity
 
 if TYPE_CHECKING:

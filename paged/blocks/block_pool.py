@@ -19,7 +19,6 @@ from vmm import OutOfMemoryError, RangeError, StateError
 from ..shortage.block_books import block_shortage, row_shortage
 from .block_counts import BlockCounts
 from .block_ids import Ids, id_array, known
-from .block_ids import block_ids as block_ids
 from .block_invariants import check_block_pool
 from .committed_rows import CommittedRows
 from .even_rooms import EvenRooms
