@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from vmm.shown import shown
+
 from .layout import KVLayout
 from .spec import KVSpec
 
@@ -51,7 +53,7 @@ def read_handoff(text: str | bytes) -> dict[str, Any]:
     spec = KVSpec(**_object("layout.spec", layout["spec"], _SPEC))
     for number, table in enumerate(handoff["tables"]):
         if type(table) is not list:
-            raise ValueError(f"the table of sequence {number} must be a list, not {_short(table)}")
+            raise ValueError(f"the table of sequence {number} must be a list, not {shown(table)}")
     return {
         "layout": KVLayout(**{**layout, "spec": spec}),
         "blocks": handoff["blocks"],
@@ -62,30 +64,25 @@ def read_handoff(text: str | bytes) -> dict[str, Any]:
 
 def _told(text: str | bytes) -> Any:
     if not isinstance(text, (str, bytes, bytearray)):
-        raise ValueError(f"{_short(text)} is no text")
+        raise ValueError(f"{shown(text)} is no text")
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("its lists are nested too deeply") from None
     except ValueError:  # no UTF-8, no JSON, or a number of thousands of digits: what Python says of it is about Python
-        raise ValueError(f"{_short(text)} is no JSON") from None
+        raise ValueError(f"{shown(text)} is no JSON") from None
 
 
 def _object(name: str, value: Any, fields: dict[str, tuple[type, ...]]) -> dict[str, Any]:
     """``value``, if it is an object with exactly these fields."""
     if type(value) is not dict:
-        raise ValueError(f"{name} must be an object with {', '.join(fields)}, not {_short(value)}")
+        raise ValueError(f"{name} must be an object with {', '.join(fields)}, not {shown(value)}")
     if missing := [field for field in fields if field not in value]:
         raise ValueError(f"{name} lacks {', '.join(missing)}")
     if unknown := [field for field in value if field not in fields]:
-        raise ValueError(f"{name} has {_short(unknown[0])}, which version {VERSION} does not know")
+        raise ValueError(f"{name} has {shown(unknown[0])}, which version {VERSION} does not know")
     for field, kinds in fields.items():
         if type(value[field]) not in kinds:  # true is no number here
             expected = " or ".join(_KINDS[kind] for kind in kinds)
-            raise ValueError(f"{field} must be {expected}, not {_short(value[field])}")
+            raise ValueError(f"{field} must be {expected}, not {shown(value[field])}")
     return value
-
-
-def _short(value: object) -> str:
-    told = repr(value)
-    return told if len(told) <= 40 else f"{told[:40]}..."

@@ -7,6 +7,7 @@ import re
 from typing import SupportsIndex
 
 from .errors import AlignmentError, RangeError, SizeError
+from .shown import shown
 
 Size = SupportsIndex | str
 """What every public call takes as a size: bytes as an int, or text such as "300 MiB"."""
@@ -48,7 +49,7 @@ def _parse_text(value: str, name: str) -> int:
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
         raise SizeError(
-            f"{name} {_short(value)} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB, TiB or PiB)"
+            f"{name} {shown(value)} is not a size; write for example '2 MiB' (B, KiB, MiB, GiB, TiB or PiB)"
         )
     whole, _, fraction = str(match[1]).partition(".")
     scale: int = 10 ** len(fraction)
@@ -56,11 +57,6 @@ def _parse_text(value: str, name: str) -> int:
     if left:
         raise SizeError(f"{name} {value!r} is not a whole number of bytes")
     return scaled
-
-
-def _short(value: str) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def format_size(size: float, *, aligned: bool = False) -> str:

@@ -6,8 +6,7 @@ import dataclasses
 import re
 
 from vmm import parse_size
-
-from .option_values import shown
+from vmm.shown import shown
 
 _GIB = 1 << 30
 

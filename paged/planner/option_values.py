@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Callable
 
+from vmm.shown import shown
+
 Reader = Callable[[str, str], object]
 """Takes the option's name and its text."""
 
@@ -82,9 +84,3 @@ def any_text(option: str, given: str) -> str:
     if not given.strip():
         raise ValueError(f"{option} is empty; give it a value, or leave it out")
     return given.strip()
-
-
-def shown(given: str) -> str:
-    """A value as an error shows it: quoted, on one line, at most 60 characters."""
-    quoted = repr(given)
-    return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."

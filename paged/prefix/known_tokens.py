@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from vmm.shown import shown
+
 from .chain_hash import Keys, Tokens
 
 TokenIds = Sequence[int] | np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -79,9 +81,8 @@ def as_ids(tokens: Any) -> Tokens | None:
 
 def _first_wrong(tokens: Any) -> str:
     """The first of some tokens that is no id: NumPy makes floats or objects of all when one is 2**64 or 1.5."""
-    wrong = [repr(token) for token in tokens if not _is_id(token)]
-    told = wrong[0] if wrong else f"an array of {np.asarray(tokens).dtype}"
-    return told if len(told) <= 40 else f"{told[:40]}..."
+    wrong = [token for token in tokens if not _is_id(token)]
+    return shown(wrong[0]) if wrong else f"an array of {np.asarray(tokens).dtype}"
 
 
 def _is_id(token: Any) -> bool:

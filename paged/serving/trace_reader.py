@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from vmm.shown import shown
+
 from . import trace_times as times
 from .trace_times import MAX_SPAN_S
 from .workload import DEFAULT_RATE, Floats, TraceError, Workload, poisson_arrivals
@@ -175,7 +177,7 @@ class _Reader:
         near = AZURE if set(AZURE) & set(header) else LENGTHS if set(LENGTHS) & set(header) else ()
         missing = f"lacks the column {', '.join(c for c in near if c not in header)}" if near else "is of no known kind"
         raise self.error(
-            f"the header {_short(','.join(header))} {missing}",
+            f"the header {shown(','.join(header))} {missing}",
             f"give {','.join(AZURE)} or {','.join(LENGTHS)} as CSV, or JSON lines with {', '.join(MOONCAKE)}",
             1,
         )
@@ -187,7 +189,7 @@ class _Reader:
             try:
                 found = json.loads(text)
             except (ValueError, RecursionError) as error:
-                what = f"{_short(text)} is not JSON ({_short(str(error))})"
+                what = f"{shown(text)} is not JSON ({shown(str(error))})"
                 raise self.error(what, "mend the row", line) from None
             if not isinstance(found, dict) or not set(MOONCAKE) <= set(found):
                 missing = [c for c in MOONCAKE if not isinstance(found, dict) or c not in found]
@@ -215,7 +217,7 @@ class _Reader:
         number = int(match[1]) if match else value if type(value) is int else 0
         if not 0 < number <= MAX_TOKENS:
             remedy = f"a number of tokens is a whole number from 1 to {MAX_TOKENS:,}"
-            raise self.error(f"{column} is {_short(value)}", remedy, line)
+            raise self.error(f"{column} is {shown(value)}", remedy, line)
         return number
 
     def _priority(self, value: object, line: int) -> int:
@@ -223,22 +225,16 @@ class _Reader:
         match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
         if match or (type(value) is int and abs(value) < 10**9):
             return int(match[1]) if match else int(str(value))
-        raise self.error(f"{PRIORITY} is {_short(value)}", "give a whole number of at most nine digits", line)
+        raise self.error(f"{PRIORITY} is {shown(value)}", "give a whole number of at most nine digits", line)
 
     def _moment(self, read: Callable[[Any], int], value: object, column: str, line: int) -> int:
         """Nanoseconds."""
         try:
             return read(value)
         except ValueError as remedy:
-            raise self.error(f"{column} is {_short(value)}", str(remedy), line) from None
+            raise self.error(f"{column} is {shown(value)}", str(remedy), line) from None
 
     def _hash_ids(self, value: object, line: int) -> tuple[int, ...]:
         if isinstance(value, (list, tuple)) and all(type(i) is int and i >= 0 for i in value):
             return tuple(value)
-        raise self.error(f"hash_ids is {_short(value)}", "give a list of whole numbers, or leave it out", line)
-
-
-def _short(value: object) -> str:
-    """A value as it is shown in an error: quoted, on one line, at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+        raise self.error(f"hash_ids is {shown(value)}", "give a list of whole numbers, or leave it out", line)

@@ -49,7 +49,7 @@ def test_what_is_no_prompt(pool, prompt):
         (np.array([1.0]), r"not np.float64\(1.0\)$"),
         ([3, None], "not None$"),
         (["a"], "not 'a'$"),
-        (["a" * 1000], r"not 'a{39}\.\.\.$"),
+        (["a" * 1000], r"not 'a{56}\.\.\.$"),
         ([True], "not True$"),
         (np.array([False]), "not np.False_$"),
         (np.array([1, 2], object), "not an array of object$"),
