@@ -11,10 +11,9 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .driver import EventHandle, StreamHandle
 from .errors import DriverMissingError
 from .finishing import Finishing
-from .streams import stream_handle
+from .streams import event_handle, stream_handle
 from .uninterrupted import uninterrupted, whole
 
 if TYPE_CHECKING:
@@ -141,18 +140,10 @@ def _each(after: After) -> list[Any]:
 
 def _handle_of(one: Any) -> tuple[bool, int]:
     """Whether something is an event (else it is a stream), and its handle."""
-    if isinstance(one, int) and not isinstance(one, bool):
+    event = event_handle(one)
+    if event is not None:
+        return True, event
+    try:
         return False, stream_handle(one)
-    if isinstance(one, EventHandle | StreamHandle):
-        return isinstance(one, EventHandle), int(one)
-    if hasattr(one, "__cuda_stream__"):
-        return False, stream_handle(one)
-    if hasattr(one, "cuda_event"):  # PyTorch
-        return True, int(one.cuda_event)
-    if isinstance(getattr(one, "handle", None), EventHandle):  # cuda.core, Numba
-        return True, int(one.handle)
-    if hasattr(one, "ptr") and not hasattr(one, "wait_event"):  # CuPy; only its streams can wait for an event
-        return True, int(one.ptr)
-    if hasattr(one, "cuda_stream") or hasattr(one, "ptr"):
-        return False, stream_handle(one)
-    raise TypeError(f"after={one!r} is neither a stream nor an event; give a stream's handle, or an object of the two")
+    except TypeError as error:
+        raise TypeError(f"after={one!r} is neither a stream nor an event: {error}") from None

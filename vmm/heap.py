@@ -14,12 +14,12 @@ from .fence import After
 from .finishing import Finishing
 from .growable import GrowableRange
 from .heap_check import check_heap
-from .heap_chunks import PER_THREAD, HeapChunks
+from .heap_chunks import HeapChunks
 from .heap_spare import HeapSpare
 from .heap_turn import HeapTurn
 from .late_frees import LateFrees
 from .sizes import Size, format_size, parse_size
-from .streams import Stream
+from .streams import PER_THREAD, Stream
 from .supply import Supply
 from .uninterrupted import Uninterrupted, uninterrupted, whole
 from .views import Shape
@@ -66,7 +66,7 @@ class Heap:
         self._blocks: dict[int, Block] = {}
         self.chunks = HeapChunks(self.range, self._blocks, exact=not keep)
         self.turn = HeapTurn()
-        self._small, self._large, self._large_from = self.chunks.small, self.chunks.large, self.range.chunk_size // 2
+        self._small, self._large, self._large_from = self.chunks.small, self.chunks.large, self.chunks.large_from
         self._late = LateFrees(self.range, self._blocks)
         self._dropped = self._late.dropped
         self._spare = HeapSpare(self.chunks, self.turn)
@@ -127,7 +127,7 @@ class Heap:
             block.size = length = requested + _LAST & ~_LAST
             arenas = self._small if length < self._large_from else self._large
             arena = arenas.get(stream) if stream is None or type(stream) is int else None
-            if arena is None:  # so it is for CU_STREAMPER_THREAD: its arenas have other keys
+            if arena is None:  # so it is for CU_STREAM_PER_THREAD: its arenas have other keys
                 self.range.check_awake()
                 arena = self.chunks.arena(stream, length)
             block.arena = arena

@@ -19,10 +19,8 @@ from .settling import Settling
 from .shortage.addresses import span_shortage
 from .sizes import format_size
 from .spans import FreeSpans
-from .streams import Stream, stream_handle
+from .streams import PER_THREAD, Stream, stream_handle
 
-PER_THREAD = 2
-"""CU_STREAM_PER_THREAD: one handle, and another stream in every thread."""
 _BATCH = 32
 """Chunks that are brought together, or are new, in one go."""
 _MARGIN = 12
@@ -42,6 +40,7 @@ class HeapChunks:
         self.leaving: list[tuple[int, int]] = []  # (first, stop), of no arena: their memory retires
         self.small: dict[object, Arena] = {}
         self.large: dict[object, Arena] = {}
+        self.large_from = self.chunk_size // 2  # bytes of a block
         self._settling = Settling(range_.device)
 
     @property
@@ -53,7 +52,7 @@ class HeapChunks:
         """The arena of a stream, by whatever object names it, for blocks of ``length``; without chunks at first."""
         handle = None if stream is None else stream_handle(stream)
         key: object = (handle, threading.get_ident()) if handle == PER_THREAD else handle
-        small = length < self.chunk_size // 2
+        small = length < self.large_from
         known = self.small if small else self.large
         found = known.get(key)
         if found is None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .device import Device
     from .views import View
 
-_LEGACY, _PER_THREAD = 1, 2
-"""How DLPack and the CUDA array interface number the default streams; 0 would be either."""
+_LEGACY = 1
+"""How DLPack and the CUDA array interface number the legacy default stream; 0 could be the per-thread one too."""
 _NO_ORDER = -1
 
 

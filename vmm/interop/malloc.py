@@ -17,13 +17,12 @@ from ..block import Block
 from ..errors import ReleaseError, StateError, VmmError
 from ..growable import GrowableRange
 from ..sizes import format_size
-from ..streams import Stream, stream_handle
+from ..streams import PER_THREAD, Stream, stream_handle
 from ..uninterrupted import handed_over, uninterrupted
 
 __all__ = ["Held", "Malloc", "of"]
 
 _log = logging.getLogger("vmm")
-_PER_THREAD = 2  # CU_STREAM_PER_THREAD
 
 
 class _Turn:
@@ -138,7 +137,7 @@ class Malloc:
 def _handle(stream: Stream | None) -> int | None:
     """The handle of a stream; none of the per-thread default stream, which is another one where the free runs."""
     handle = None if stream is None else stream_handle(stream)
-    return None if handle == _PER_THREAD else handle
+    return None if handle == PER_THREAD else handle
 
 
 _of: weakref.WeakValueDictionary[Allocator, Malloc] = weakref.WeakValueDictionary()

@@ -134,6 +134,7 @@ def test_events_and_streams_of_other_libraries(kv, streams):
         SimpleNamespace(__cuda_stream__=lambda: (0, streams[0])),
         SimpleNamespace(ptr=streams[0], wait_event=None),
         SimpleNamespace(cuda_stream=streams[0]),
+        np.int64(streams[0]),
         cuda.CUevent(event),
         SimpleNamespace(handle=cuda.CUevent(event)),
         SimpleNamespace(ptr=event, record=None),

@@ -1,5 +1,7 @@
 """A stream of any library, wherever a stream is taken."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from cuda.bindings import driver as cuda
@@ -56,6 +58,20 @@ def test_a_stream_of_any_library_gives_its_handle(kind):
 def test_what_is_no_stream_is_refused(what):
     with pytest.raises(TypeError, match="is no stream"):
         vmm.stream_handle(what)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        cuda.CUevent(16),
+        SimpleNamespace(handle=cuda.CUevent(16)),  # cuda.core, Numba
+        SimpleNamespace(ptr=16),  # CuPy
+        SimpleNamespace(cuda_event=16),  # PyTorch
+    ],
+)
+def test_an_event_is_not_taken_for_a_stream(event):
+    with pytest.raises(TypeError, match="is an event and no stream"):
+        vmm.stream_handle(event)
 
 
 def test_another_version_of_the_protocol_is_refused():
