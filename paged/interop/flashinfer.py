@@ -12,7 +12,7 @@ from ..layout import K, V
 from ..pool import KVPool
 from ..tables.block_table import Tables
 from ..tables.step_tables import Attended, step_tables
-from .block_tensor import block_axis, block_tensor, component_axis, token_axes
+from .block_tensor import Axis, block_axis, block_tensor, component_axis, token_axes
 
 __all__ = ["PageTable", "cache", "kv_layout", "mla_cache", "page_table", "separate_caches"]
 
@@ -43,17 +43,14 @@ def cache(pool: KVPool, layer: int) -> TensorView:
     layers: the same tensor with larger strides. Raises ValueError for layout "vllm" and for a pool of one latent,
     RangeError for a layer that is not there, ClosedError after ``close``.
     """
-    slots, heads, numbers = token_axes(pool, "FlashInfer")
-    inside = [slots, heads, numbers] if pool.layout.layout == "nhd" else [heads, slots, numbers]
+    inside = _page_axes(pool)
     return block_tensor(pool, layer, K, [block_axis(pool), component_axis(pool), *inside])
 
 
 def separate_caches(pool: KVPool, layer: int) -> tuple[TensorView, TensorView]:
     """The same as the tuple (k_cache, v_cache): [pages, page_size, Hkv, D] or [pages, Hkv, page_size, D] each."""
-    slots, heads, numbers = token_axes(pool, "FlashInfer")
+    axes = [block_axis(pool), *_page_axes(pool)]
     component_axis(pool)  # raises for a latent
-    inside = [slots, heads, numbers] if pool.layout.layout == "nhd" else [heads, slots, numbers]
-    axes = [block_axis(pool), *inside]
     return block_tensor(pool, layer, K, axes), block_tensor(pool, layer, V, axes)
 
 
@@ -83,3 +80,9 @@ def page_table(pool: KVPool, sequences: Attended) -> PageTable:
     held = (columns >= first[:, None]) & (columns < pages[:, None])
     indptr = np.concatenate(([0], np.cumsum(pages - first))).astype(np.int32)
     return PageTable(indptr, tables[held].astype(np.int32), ((lengths - 1) % size + 1).astype(np.int32))
+
+
+def _page_axes(pool: KVPool) -> list[Axis]:
+    """The axes of a page, in the order in which they lie in memory. Raises ValueError for layout "vllm"."""
+    slots, heads, numbers = token_axes(pool, "FlashInfer")
+    return [slots, heads, numbers] if pool.layout.layout == "nhd" else [heads, slots, numbers]

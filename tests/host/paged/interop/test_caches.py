@@ -40,37 +40,24 @@ def check_element_by_element(pool, tensor, address_of):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
-def test_flashinfer_nhd(device, order, layer):
-    with new_pool(device, order=order, layout="nhd") as pool:
+@pytest.mark.parametrize(
+    ("layout", "names", "extents"),
+    [("nhd", ("slot", "head", "d"), (16, 2, 8)), ("hnd", ("head", "slot", "d"), (2, 16, 8))],
+)
+def test_flashinfers_caches(device, order, layer, layout, names, extents):
+    with new_pool(device, order=order, layout=layout) as pool:
+
+        def at(block, component, *inside):
+            place = dict(zip(names, inside, strict=True))
+            return pool.address(block=block, layer=layer, component=component, **place)
+
+        assert flashinfer.kv_layout(pool) == layout.upper()
         tensor = flashinfer.cache(pool, layer)
-        assert tensor.shape == (3, 2, 16, 2, 8)
-        assert flashinfer.kv_layout(pool) == "NHD"
-
-        def at(block, component, slot, head, d):
-            return pool.address(block=block, layer=layer, component=component, head=head, slot=slot, d=d)
-
+        assert tensor.shape == (3, 2, *extents)
         check_element_by_element(pool, tensor, at)
         for component, each in enumerate(flashinfer.separate_caches(pool, layer)):
-            assert each.shape == (3, 16, 2, 8)
-            check_element_by_element(pool, each, lambda b, s, h, d, c=component: at(b, c, s, h, d))
-        del tensor, each
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
-def test_flashinfer_hnd(device, order, layer):
-    with new_pool(device, order=order, layout="hnd") as pool:
-        tensor = flashinfer.cache(pool, layer)
-        assert tensor.shape == (3, 2, 2, 16, 8)
-        assert flashinfer.kv_layout(pool) == "HND"
-
-        def at(block, component, head, slot, d):
-            return pool.address(block=block, layer=layer, component=component, head=head, slot=slot, d=d)
-
-        check_element_by_element(pool, tensor, at)
-        for component, each in enumerate(flashinfer.separate_caches(pool, layer)):
-            assert each.shape == (3, 2, 16, 8)
-            check_element_by_element(pool, each, lambda b, h, s, d, c=component: at(b, c, h, s, d))
+            assert each.shape == (3, *extents)
+            check_element_by_element(pool, each, lambda block, *inside, c=component: at(block, c, *inside))
         del tensor, each
 
 
