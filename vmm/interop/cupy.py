@@ -7,6 +7,7 @@ from typing import Any
 
 from ..allocator import Allocator as HeapLike
 from ..errors import OutOfMemoryError, StateError
+from ..shortage import Shortage
 from . import malloc
 from .missing import check_gpu, library
 
@@ -45,7 +46,7 @@ class Allocator:
         try:
             address = found.allocate(size, stream)
         except OutOfMemoryError as error:
-            raise _out_of_memory(cuda.memory.OutOfMemoryError)(*error.args) from error
+            raise _out_of_memory(cuda.memory.OutOfMemoryError)(str(error), error.report) from error
         held = malloc.Held(found, address, stream)
         return cuda.MemoryPointer(cuda.UnownedMemory(address, size, held, device), 0)
 
@@ -62,5 +63,16 @@ def allocator(*heaps: HeapLike) -> Allocator:
 @functools.cache
 def _out_of_memory(cupys: type[MemoryError]) -> type[OutOfMemoryError]:
     """Our error, caught by who catches CuPy's."""
-    as_usual = {"__init__": MemoryError.__init__, "__str__": MemoryError.__str__}  # CuPy's take two sizes, and no text
-    return type("OutOfMemoryError", (OutOfMemoryError, cupys), as_usual)
+    base: Any = cupys
+
+    class CupyOutOfMemoryError(OutOfMemoryError, base):  # type: ignore[misc]  # CuPy's class is there once CuPy is
+        def __init__(self, text: str, report: Shortage) -> None:
+            MemoryError.__init__(self, text)  # CuPy's take two sizes, and no text
+            self.report = report
+
+        __str__ = MemoryError.__str__
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return OutOfMemoryError, (str(self), self.report)  # another process may have no CuPy
+
+    return CupyOutOfMemoryError

@@ -1,6 +1,7 @@
 """CuPy's arrays on blocks of a heap. CuPy is the true one; its current device and stream are set by hand."""
 
 import importlib.util
+import pickle
 
 import pytest
 
@@ -112,15 +113,19 @@ def out_of_memory():
         cupys = cupy.cuda.memory.OutOfMemoryError
         with cupy.cuda.using_allocator(vmm.interop.cupy.allocator(heap)), pytest.raises(cupys) as caught:
             cupy.ndarray((3 * MIB,), "uint8")
-        return isinstance(caught.value, vmm.OutOfMemoryError), str(caught.value), heap.allocated
+        error = caught.value
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is vmm.OutOfMemoryError
+        assert (str(again), again.report) == (str(error), error.report)
+        return isinstance(error, vmm.OutOfMemoryError), str(error), error.report.asked, heap.allocated
 
 
 @pytest.mark.exhaustive
 def test_out_of_memory_is_the_error_of_both(stub):
-    (both, text, left), _calls = stub(out_of_memory)
+    (both, text, asked, left), _calls = stub(out_of_memory)
     assert both
     assert "3 MiB" in text
-    assert left == 0
+    assert (asked, left) == (3 * MIB, 0)
 
 
 def test_a_heap_of_the_host_driver_is_refused(device):
