@@ -29,7 +29,7 @@ def shortage_of(pool: KVPool, asked: int) -> Shortage | None:
         asked=asked,
         granted=granted,
         cause=_cause(limits[0], {remedy.action for remedy in remedies}),
-        limits=tuple(limits),
+        limits=limits,
         portions=tuple(portions_of(pool)),
         holders=tuple(holders_of(pool, limits[0])),
         remedies=tuple(remedies),

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 from vmm import ChunkSupply, Share, Supply, format_size
 from vmm.accounts import UNNAMED
 from vmm.shortage import Held, Limit, Portion
-from vmm.shortage.device_memory import holders_on
+from vmm.shortage.device_memory import device_limit, holders_on
+from vmm.shortage.report import sorted_limits
 
 if TYPE_CHECKING:
     from ..pool import KVPool
 
 
-def limits_of(pool: KVPool, asked: int) -> list[Limit]:
+def limits_of(pool: KVPool, asked: int) -> tuple[Limit, ...]:
     """Every limit on the way to ``asked`` blocks, the one that allows the fewest first."""
-    found = [_addresses(pool), _budget(pool, asked), *_supply(pool, asked), _device(pool, asked)]
-    return sorted(found, key=lambda limit: limit.allows or 0)
+    device = device_limit(pool.device, with_rows(pool, asked, rows_free_on_device(pool)))
+    return sorted_limits([_addresses(pool), _budget(pool, asked), *_supply(pool, asked), device])
 
 
 def portions_of(pool: KVPool) -> list[Portion]:
@@ -112,9 +113,3 @@ def shared_room(pool: KVPool) -> int:
         held = one.in_use - one.retiring
         left -= held if mine else max(held - one.spare, one.floor)
     return max(0, left)
-
-
-def _device(pool: KVPool, asked: int) -> Limit:
-    memory = pool.device.memory_info()
-    text = f"{format_size(memory.free)} of {format_size(memory.total)} are free on the device"
-    return Limit("device", with_rows(pool, asked, rows_free_on_device(pool)), text)

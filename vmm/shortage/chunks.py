@@ -35,9 +35,10 @@ def chunk_shortage(
     Unless ``settled``, what retires and what others could spare does not count: it was asked for, and did not come.
     """
     books = Books(stock, account, askers, settled=settled)
-    limits = sorted_limits(books.limits())
+    found = books.limits()
+    limits, of_device = sorted_limits(found), found[-1]
     if refused and _enough(limits[0], count * stock.chunk_size):
-        limits = (Limit("driver", None, f"the driver refuses although {limits[-1].text}"), *limits)
+        limits = (Limit("driver", None, f"the driver refuses although {of_device.text}"), *limits)
     elif _enough(limits[0], count * stock.chunk_size):
         return None
     remedies = tuple(books.remedies(count, limits[0].name))
@@ -89,7 +90,7 @@ class Books:
         return self.accounts.all[self.at]
 
     def limits(self) -> list[Limit]:
-        """Ceiling, budget and device, as far as they are there."""
+        """Ceiling and budget, as far as they are there, and the device."""
         found, mine, size = [], self.mine, self.size
         if mine.ceiling != UNBOUNDED:
             text = f"{mine.name} has {format_size(mine.out * size)} of its ceiling {format_size(mine.ceiling * size)}"
