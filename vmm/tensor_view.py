@@ -70,22 +70,20 @@ class TensorView:
         if self._on_gpu:
             raise StateError(f"{self!r} lies on a GPU: copy it, or give it to CuPy or PyTorch")
         self._wait_here()
-        made = self._numbers(self.dtype)
-        return np.array(made, dtype=dtype) if copy else np.asarray(made, dtype=dtype)
+        return np.array(self._numbers(self.dtype), dtype=dtype, copy=copy)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """CUDA array interface, version 3 (Numba's documentation defines it); only on a GPU, and for NumPy's types."""
         if not self._on_gpu or not dlpack.is_numpys(self.dtype):
             raise AttributeError(f"{self!r} has no CUDA array interface; DLPack takes it")
-        stream = {None: None, 0: _LEGACY}.get(self.stream, self.stream)
         return {
             "version": 3,
             "shape": self.shape,
             "typestr": self.dtype.str,
             "data": (self.address if math.prod(self.shape) else 0, not self._view.writable),
             "strides": None if self.contiguous else self.strides,
-            "stream": stream,
+            "stream": _LEGACY if self.stream == 0 else self.stream,
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:

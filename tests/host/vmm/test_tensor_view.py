@@ -28,6 +28,15 @@ def test_numpy_sees_the_same_memory_by_both_ways(memory):
     assert (by_dlpack.dtype, by_dlpack.shape, tensor.__dlpack_device__()) == (np.float16, (3, 128), (1, 0))
 
 
+def test_numpy_copies_only_where_it_may(memory):
+    tensor = memory.tensor("float32", 4)
+    assert np.array(tensor).ctypes.data != tensor.address
+    assert np.asarray(tensor, "float64").dtype == "float64"
+    assert np.asarray(tensor, copy=False).ctypes.data == tensor.address
+    with pytest.raises(ValueError, match="avoid copy"):
+        np.asarray(tensor, "float64", copy=False)
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float64", "complex64"])
 def test_every_type_of_numpys_keeps_its_values(memory, dtype):
     memory.array(dtype, 4)[:] = [1, 0, 1, 1]
