@@ -72,7 +72,8 @@ def memory_manager(heap: Allocator) -> Any:
 
         def get_memory_info(self) -> Any:
             """What the device has: the heap takes its memory from that."""
-            return cuda.MemoryInfo(*_free_and_total(heap))
+            info = device.memory_info()
+            return cuda.MemoryInfo(info.free, info.total)
 
         def get_ipc_handle(self, memory: Any) -> Any:
             """Refused: memory that was mapped has no such handle."""
@@ -104,8 +105,3 @@ class _Forget:
 
     def __call__(self) -> None:
         self._allocations.pop(self._address, None)
-
-
-def _free_and_total(heap: Allocator) -> tuple[int, int]:
-    info = heap.range.device.memory_info()
-    return info.free, info.total

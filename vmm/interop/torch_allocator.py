@@ -41,6 +41,7 @@ class HeapAllocator:
     """
 
     def __init__(self, heap: Allocator) -> None:
+        torch = library("torch", _REMEDY)
         self.heap = heap
         self._held = malloc.of(heap)
         with compiled("torch_allocator.c") as path:
@@ -48,7 +49,6 @@ class HeapAllocator:
             self._allocate, self._read = _ALLOCATE(self._asked), _READ(self._told)
             self._library.pagewalk_connect(self._allocate, self._read)
             atexit.register(self._library.pagewalk_disconnect)  # what PyTorch frees later would meet no interpreter
-            torch = library("torch", _REMEDY)
             names = "pagewalk_allocate", "pagewalk_free"
             self.pluggable = torch.cuda.memory.CUDAPluggableAllocator(str(path), *names)
         _keep.append(self)  # PyTorch may call the functions as long as the process lives
@@ -98,7 +98,6 @@ def allocator(heap: Allocator) -> HeapAllocator:
     Raises DriverMissingError without PyTorch or a compiler, StateError for a heap on the host driver.
     """
     check_gpu(heap.range.device, "PyTorch's MemPool")
-    library("torch", _REMEDY)
     found = next((one for one in _keep if one.heap is heap), None)
     return found or HeapAllocator(heap)
 

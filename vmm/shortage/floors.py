@@ -46,8 +46,7 @@ def _remedies(accounts: Accounts, account: Account, needed: int, left: int) -> l
             continue
         copy.all[index].out -= lacking
         mine = copy.all[accounts.all.index(account)] if account in accounts.all else None
-        room = copy.shared_room(mine) if mine else copy.shared_room(account)
-        if room >= needed:
+        if copy.shared_room(mine or account) >= needed:
             text = f"free {format_size(lacking * size)} of {who_is(accounts, one)}"
             found.append(Remedy("free elsewhere", lacking * size, needed * size, text, "their bytes"))
     return found
