@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from vmm.commands.terminal import is_terminal
+from vmm.commands import terminal
 
 from ..doctor.diagnosis import Settings, diagnose
 from ..doctor.log_reader import read_log
@@ -16,7 +16,6 @@ from ..doctor.report import Report
 from ..doctor.text import sections
 from ..doctor.treatment_table import remedy_rows, replay_notes, replay_table
 from ..serving.roofline import H100_BANDWIDTH, H100_FLOPS
-from . import terminal
 from .offered import FILE
 
 _PIPE_WIDTH = 120
@@ -57,7 +56,7 @@ def doctor(log: str, as_json: bool, **given: Any) -> None:
     and shown. What is worked out, not read, is called an estimate.
     """
     settings = Settings(**given)
-    report = diagnose(read_log(log), settings, _tell if is_terminal(sys.stderr) else None)
+    report = diagnose(read_log(log), settings, _tell if terminal.is_terminal(sys.stderr) else None)
     if as_json:
         click.echo(report.json_text(), nl=False)
     else:

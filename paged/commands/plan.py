@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from ..atomic_file import check_writable, write_atomically
+from vmm.commands import terminal
+
 from ..models import UnknownModelError
 from ..planner import make_plan, read_options, read_server_line
-from ..planner.chart import FORMATS, plot
+from ..planner.chart import plot
 from ..planner.gpus import GPUS
 from ..planner.plan import Plan
 from ..planner.table import (
@@ -25,8 +25,8 @@ from ..planner.table import (
     memory_table,
     sequence_table,
 )
-from . import terminal
-from .offered import FILE, MODEL
+from .offered import MODEL
+from .outputs import check_outputs, output_options, write_json
 
 _PIPE_WIDTH = 132
 
@@ -81,17 +81,7 @@ class _Plan(click.Command):
 @_option("--cpu-offload-gb", "GiB of weights that lie in host memory.")
 @_option("--chunk", "One physical allocation of a growing pool. [2 MiB]", metavar="SIZE")
 @_option("--order", "block: contiguous over all layers; layer: a plane a layer. [block]", metavar="NAME")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the text goes to standard error.")
-@click.option("--json-output", "json_path", type=FILE, metavar="FILE", help="Write that object to a file.")
-@click.option(
-    "-o",
-    "--output",
-    "--plot",
-    "plot_path",
-    metavar="FILE",
-    type=FILE,
-    help="Write a picture: png, svg or pdf.",
-)
+@output_options
 def plan(
     line: tuple[str, ...],
     trace: str | None,
@@ -105,14 +95,11 @@ def plan(
     Options are named as vLLM names them; a whole command line can be pasted after --. An option before -- takes the
     place of the line's. The exit status is 1 if the server would not start.
     """
-    _check_outputs(trace, json_path, plot_path)
+    check_outputs([] if trace is None else [trace], json_path, plot_path)
     found = _make(line, trace, {name: value for name, value in given.items() if value is not None})
     if plot_path is not None:
         plot(found, plot_path)
-    if as_json:
-        click.echo(found.json_text(), nl=False)
-    if json_path is not None:
-        write_atomically(Path(json_path), lambda out: out.write(found.json_text().encode()))
+    write_json(found.json_text(), as_json, json_path)
     _print(terminal.console(sys.stderr if as_json else sys.stdout, _PIPE_WIDTH), found, plot_path)
     if not found.starts:
         raise click.exceptions.Exit(1)
@@ -145,17 +132,6 @@ def _words(line: tuple[str, ...]) -> str:
     """How a pasted line begins."""
     words = " ".join(line).split()
     return " ".join(words[:3]) + (" ..." if len(words) > 3 else "")
-
-
-def _check_outputs(trace: str | None, json_path: str | None, plot_path: str | None) -> None:
-    """Find what cannot be written before anything runs."""
-    paths = [Path(path) for path in (json_path, plot_path) if path is not None]
-    for path in paths:
-        check_writable(path, *([Path(trace)] if trace is not None else []))
-    if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
-        raise ValueError(f"{paths[0]} is named for the JSON and for the picture; give each a file of its own")
-    if plot_path is not None and Path(plot_path).suffix[1:].lower() not in FORMATS:
-        raise ValueError(f"{plot_path}: a picture is written as {', '.join(FORMATS)}; end the name with one of them")
 
 
 def _print(console: Console, found: Plan, plot_path: str | None) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import vmm
-from vmm.commands.terminal import is_terminal
+from vmm.commands import terminal
 
-from ..atomic_file import check_writable, write_atomically
+from ..atomic_file import check_writable
 from ..policies import POLICIES
 from ..recording.replayed import check_recordable, record_policy
 from ..replay import Run, load_workloads, report_of, run_all
-from ..replay.chart import FORMATS, plot
+from ..replay.chart import plot
 from ..replay.idle_options import idle_options
 from ..replay.options import Options
 from ..replay.processes import ReplayError
@@ -31,9 +31,9 @@ from ..replay.table import driver_time_source, table, uncosted_calls
 from ..replay.verdict import conclusion, rejections
 from ..serving.driver_costs import SETS, driver_costs
 from ..serving.scheduler import SchedulerError
-from ..serving.workload import Workload
-from . import terminal
+from ..serving.workload import DEFAULT_RATE, GENERATED_RATE, Workload
 from .offered import FILE, MODEL, OFFERED, POLICY
+from .outputs import check_outputs, output_options, write_json
 
 _PIPE_WIDTH = 120
 _BACKINGS = {"none": "none (the driver's rules, no bytes)"}
@@ -105,8 +105,8 @@ _POLICY_HELP = f"Repeatable: {', '.join(POLICIES)}; or all."
 @_option(
     "--rate",
     float,
-    "Requests a second of a workload without arrival times.  [5.53, the mean of azure_conv 2023, for a trace; 30 for "
-    "one that is made]",
+    f"Requests a second of a workload without arrival times.  [{DEFAULT_RATE:.3g}, the mean of azure_conv 2023, for a "
+    f"trace; {GENERATED_RATE:g} for one that is made]",
 )
 @_option("--rate-scale", float, "Divides the gaps between arrivals.")
 @_option("--limit", int, "Take the first so many requests; without a trace, make so many (2,000 by default).")
@@ -119,11 +119,7 @@ _POLICY_HELP = f"Repeatable: {', '.join(POLICIES)}; or all."
 @_option("--step-overhead", float, "Roofline: seconds a step.")
 @click.option("--processes", type=click.IntRange(1), help="So many policies run side by side; by default one a CPU.")
 @click.option("--calls", is_flag=True, help="Count the driver calls of each name too, as the JSON always does.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the text goes to standard error.")
-@click.option("--json-output", "json_path", type=FILE, metavar="FILE", help="Write that object to a file.")
-@click.option(
-    "-o", "--output", "--plot", "plot_path", type=FILE, metavar="FILE", help="Write a picture: png, svg or pdf."
-)
+@output_options
 @click.option(
     "--record", "record_path", type=FILE, metavar="FILE", help="Record one paged policy, for view and export."
 )
@@ -146,7 +142,7 @@ def replay(
     """
     options = Options(**{name: value for name, value in given.items() if value not in (None, ())})
     files = [trace, *traces] if trace is not None else list(traces)
-    _check_outputs(files, json_path, plot_path)
+    check_outputs(files, json_path, plot_path)
     if record_path is not None:
         check_writable(Path(record_path), *map(Path, files))
     setup = prepare(options)
@@ -162,7 +158,9 @@ def replay(
             else:
                 results = _record(run, record_path, progress)
         report = report_of(run, results)
-        _write(report, as_json, json_path, plot_path)
+        if plot_path is not None:
+            plot(report, plot_path)
+        write_json(report.json_text(), as_json, json_path)
     _conclude(console, report, run, calls, plot_path)
     if not any(result.completed for result in report.policies.values()):
         raise click.exceptions.Exit(1)
@@ -183,17 +181,6 @@ def _failures() -> Iterator[None]:
         yield
     except (ReplayError, SchedulerError, ValueError, vmm.VmmError, MemoryError, OSError) as error:
         raise click.ClickException(str(error) or type(error).__name__) from error
-
-
-def _check_outputs(traces: Sequence[str], json_path: str | None, plot_path: str | None) -> None:
-    """Find what cannot be written before anything runs."""
-    paths = [Path(path) for path in (json_path, plot_path) if path is not None]
-    for path in paths:
-        check_writable(path, *map(Path, traces))
-    if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
-        raise ValueError(f"{paths[0]} is named for the JSON and for the picture; give each a file of its own")
-    if plot_path is not None and Path(plot_path).suffix[1:].lower() not in FORMATS:
-        raise ValueError(f"{plot_path}: a picture is written as {', '.join(FORMATS)}; end the name with one of them")
 
 
 def _introduce(console: Console, run: Run) -> None:
@@ -229,7 +216,7 @@ def _describe(console: Console, load: Workload, options: Options) -> None:
 @contextlib.contextmanager
 def _progress(run: Run) -> Iterator[Callable[[str, int], None] | None]:
     """A bar a policy on a terminal; nothing in a pipe."""
-    if not is_terminal(sys.stderr):
+    if not terminal.is_terminal(sys.stderr):
         yield None
         return
     columns = (TextColumn("{task.description:<15}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -243,15 +230,6 @@ def _progress(run: Run) -> Iterator[Callable[[str, int], None] | None]:
             bars.update(tasks[name], completed=done)
 
         yield tell
-
-
-def _write(report: Report, as_json: bool, json_path: str | None, plot_path: str | None) -> None:
-    if plot_path is not None:
-        plot(report, plot_path)
-    if as_json:
-        click.echo(report.json_text(), nl=False)
-    if json_path is not None:
-        write_atomically(Path(json_path), lambda out: out.write(report.json_text().encode()))
 
 
 def _conclude(console: Console, report: Report, run: Run, calls: bool, plot_path: str | None) -> None:

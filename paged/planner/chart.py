@@ -14,9 +14,6 @@ from .plan import Plan
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = ("png", "svg", "pdf")
-"""File name endings that a plan's picture can have."""
-
 _COLOURS = {
     "weights": "#0072b2",
     "activations": "#e69f00",

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 Edges = npt.NDArray[np.float64]
 
-FORMATS = ("png", "svg", "pdf")
-"""File name endings that a plot can have."""
-
 _STYLES: dict[str, dict[str, Any]] = {
     "reserved": {"color": "#999999", "linewidth": 3.0},
     "committed": {"color": "#0072b2", "linewidth": 1.2},

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from ..settle import QUESTIONS, Answer, examine
 from ..settle.examiner import NO_ANSWER
+from . import terminal
 from .options import choose_driver, first_line
-from .terminal import is_terminal
 
 
 @click.command()
@@ -66,7 +66,7 @@ def _ask(driver: str, backing: str) -> list[Answer]:
 
 
 def _show(answers: list[Answer], found: dict[str, Any]) -> None:
-    console = Console(width=None if is_terminal(sys.stdout) else 140, highlight=False)
+    console = terminal.console(sys.stdout, 140)
     table = Table(box=None, pad_edge=False)
     for column in ("", "question", "expected", "seen", "agrees"):
         table.add_column(column, overflow="fold")
@@ -75,4 +75,4 @@ def _show(answers: list[Answer], found: dict[str, Any]) -> None:
         table.add_row(*cells, style=None if answer.agrees else "bold")
     console.print(table)
     agreed = sum(answer.agrees for answer in answers)
-    console.print(f"{agreed} of {len(answers)} agree, in {found['seconds']} s", markup=False)
+    console.print(f"{agreed} of {len(answers)} agree, in {found['seconds']} s")

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 import vmm
-from paged.commands import terminal
 from paged.figure_table import FigureTable
+from vmm.commands import terminal
 
 CELLS = ["114.38 MiB", "28,842", "paged", "0.60%"]
 
