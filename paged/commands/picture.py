@@ -18,14 +18,14 @@ from vmm.choice import open_driver
 from vmm.commands.options import choose_driver, driver_options, first_line
 
 from ..atomic_file import check_writable
-from ..layout import ORDERS, KVLayout
-from ..models import model as find_model
+from ..layout import ORDERS
 from ..picture import Picture, draw, picture_of, show
 from ..picture.draw import check_ending
 from ..picture.made_up import blocks_needed, make_up
 from ..picture.picture_json import picture_json
 from ..pool import KVPool
-from .offered import DTYPE, FILE, MODEL
+from .layout_options import layout_of, layout_options
+from .offered import FILE
 
 _MOST_SEQUENCES = 100_000
 _MEMORY = "64 TiB"
@@ -52,22 +52,13 @@ Examples:
     "--at", "at_s", type=click.FloatRange(0), help="Seconds of the replay; without --trace one is made.  [60]"
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of all that is drawn.")
-@click.option(
-    "--model",
-    default="llama-3-8b",
-    show_default=True,
-    shell_complete=MODEL,
-    help="A preset, or the path of a config.json.",
-)
-@click.option("--kv-cache-dtype", default="auto", show_default=True, shell_complete=DTYPE, help="Type of K and V.")
-@click.option("--block-size", default=16, show_default=True, help="Tokens a KV block.")
+@layout_options
 @click.option(
     "--order",
     default="layer",
     type=click.Choice(ORDERS),
     help="Planes of the pool.  [layer: several blocks share a chunk, which is the more to see; elsewhere it is block]",
 )
-@click.option("--chunk", metavar="SIZE", help="One physical allocation; by default the driver's granularity.")
 @click.option(
     "-o",
     "--output",
@@ -173,9 +164,7 @@ def _device(given: dict[str, Any]) -> Iterator[tuple[vmm.Device, str]]:
 @contextlib.contextmanager
 def _pool(device: vmm.Device, given: dict[str, Any], sequences: int, longest: int) -> Iterator[KVPool]:
     """A pool with addresses for twice the blocks that are needed."""
-    chunk = device.granularity if given["chunk"] is None else vmm.parse_size(given["chunk"], name="--chunk")
-    spec = find_model(given["model"], given["kv_cache_dtype"]).groups[0]
-    layout = KVLayout(spec, given["block_size"], order=given["order"], chunk=chunk)
+    layout = layout_of(device, given)
     blocks = 2 * blocks_needed(sequences, longest, layout)
     with KVPool(device, layout, blocks=blocks, prefix_cache=True, name="kv") as pool:
         yield pool

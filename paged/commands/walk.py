@@ -16,12 +16,11 @@ from vmm.commands.options import choose_driver, driver_options, first_line
 from ..explain import explain
 from ..explain_text import explanation_json, explanation_lines
 from ..layout import LAYOUTS, ORDERS, KVLayout
-from ..models import model as find_model
 from ..pool import KVPool
 from ..walk import walk as walk_token
 from ..walk_step import decode_step
 from ..walk_text import describe_layout, walk_json, walk_lines
-from .offered import DTYPE, MODEL
+from .layout_options import layout_of, layout_options
 
 _EXAMPLE_TABLE = [7, 42, 9, 103]
 _MOST_BLOCKS = 1_000_000
@@ -61,20 +60,11 @@ def _address(_context: click.Context, _option: click.Parameter, text: str | None
 @click.command(epilog=_EPILOG)
 @click.option("--table", callback=_table, metavar="IDS", help="Block table of the sequence.  [7,42,9,103]")
 @click.option("--token", default=37, show_default=True, type=click.IntRange(0), help="Number of the token.")
-@click.option("--block-size", default=16, show_default=True, help="Tokens a KV block.")
-@click.option(
-    "--model",
-    default="llama-3-8b",
-    show_default=True,
-    shell_complete=MODEL,
-    help="A preset, or the path of a config.json.",
-)
-@click.option("--kv-cache-dtype", default="auto", show_default=True, shell_complete=DTYPE, help="Type of K and V.")
+@layout_options
 @click.option("--layer", default=0, show_default=True, help="Which layer's K and V.")
 @click.option("--head", default=0, show_default=True, help="Which KV head's.")
 @click.option("--order", default="block", show_default=True, type=click.Choice(ORDERS), help="Planes of the pool.")
 @click.option("--layout", default="hnd", show_default=True, type=click.Choice(LAYOUTS), help="Inside a block.")
-@click.option("--chunk", metavar="SIZE", help="One physical allocation; by default the driver's granularity.")
 @click.option(
     "--address", callback=_address, metavar="ADDRESS", help="Go up from an address, or +BYTES from the pool's base."
 )
@@ -105,7 +95,7 @@ def walk(
         raise click.UsageError("--step lets the pool choose the blocks; leave --table out")
     chosen = choose_driver(given["driver"], given["backing"], given["memory"])
     with vmm.Device(0, driver=chosen.api) as device:
-        layout = _layout(device, given)
+        layout = layout_of(device, given, given["layout"])
         show = _Output(as_json, first_line(chosen), device, given["model"], layout)
         if step:
             with KVPool(device, layout, budget=budget) as pool:
@@ -135,13 +125,6 @@ def _explain(show: _Output, pool: KVPool, ids: list[int], address: tuple[bool, i
         raise
     show.json(explanation_json(found))
     show.text("", describe_layout(pool.layout), "", *explanation_lines(found))
-
-
-def _layout(device: vmm.Device, given: dict[str, Any]) -> KVLayout:
-    """The layout that the options name, for the model's first group of layers."""
-    chunk = device.granularity if given["chunk"] is None else vmm.parse_size(given["chunk"], name="--chunk")
-    spec = find_model(given["model"], given["kv_cache_dtype"]).groups[0]
-    return KVLayout(spec, given["block_size"], order=given["order"], layout=given["layout"], chunk=chunk)
 
 
 class _Output:
