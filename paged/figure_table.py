@@ -22,7 +22,7 @@ class FigureTable:
 
     def __init__(self, first: str, *figures: str, texts: Sequence[str] = ()) -> None:
         self.head = [first, *figures, *texts]
-        self._texts = len(texts)
+        self._first_text = 1 + len(figures)
         self.rows: list[list[str]] = []
 
     def add_row(self, *cells: str) -> None:
@@ -39,9 +39,8 @@ class FigureTable:
     def _least(self, column: int) -> int:
         """The width below which something in a column would break that must not."""
         cells = [row[column] for row in self.rows]
-        if column >= len(self.head) - self._texts:
-            longest = max(map(len, [self.head[column], *cells]))
-            return min(longest, _TEXT)
+        if column >= self._first_text:
+            return min(max(map(len, [self.head[column], *cells])), _TEXT)
         return max(map(len, [*(self.head[column].split() if column else [self.head[0]]), *cells]), default=0)
 
     def _parts(self, width: int) -> list[list[int]]:
@@ -67,9 +66,8 @@ class FigureTable:
             widths[column] += (more := max(0, min(room, wanted - widths[column])))
             room -= more
         made = Table(box=None, pad_edge=False, header_style="bold")
-        first_text = len(self.head) - self._texts
         for column in columns:
-            left = column == 0 or column >= first_text
+            left = column == 0 or column >= self._first_text
             made.add_column(self.head[column], justify="left" if left else "right", width=widths[column])
         for row in self.rows:
             made.add_row(*(row[column] for column in columns))

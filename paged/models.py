@@ -34,11 +34,16 @@ def model(name_or_path: str, kv_dtype: str = "auto") -> ModelSpec:
         >>> model("meta-llama/Meta-Llama-3-8B-Instruct") == llama
         True
     """
-    name = preset_of(name_or_path)
-    if name is not None:
-        return spec_of(Config(PRESETS[name], name), name, kv_dtype)
+    return spec_of(*find_config(name_or_path), kv_dtype)
+
+
+def find_config(name_or_path: str) -> tuple[Config, str]:
+    """The configuration of a preset or at a path, and the model's name. Raises as ``model`` does."""
+    preset = preset_of(name_or_path)
+    if preset is not None:
+        return Config(PRESETS[preset], preset), preset
     if Path(name_or_path).exists():
-        return from_config(name_or_path, kv_dtype)
+        return _read(name_or_path)
     if name_or_path.endswith(".json") or name_or_path.startswith(("/", "./", "../", "~")):
         raise ValueError(f"{name_or_path}: there is no such file; give a model's config.json, or {', '.join(PRESETS)}")
     near = _near(name_or_path)
@@ -61,9 +66,12 @@ def from_config(path: str | Path, kv_dtype: str = "auto") -> ModelSpec:
     ``kv_dtype`` is what K and V are kept in; "auto" is the model's own type. Raises ValueError, naming the file, for
     one that cannot be read or describes a model whose cache is of no known kind.
     """
+    return spec_of(*_read(path), kv_dtype)
+
+
+def _read(path: str | Path) -> tuple[Config, str]:
     config = Config.read(path)
-    name = str(config.values.get("_name_or_path") or Path(config.source).resolve().parent.name)
-    return spec_of(config, name, kv_dtype)
+    return config, str(config.values.get("_name_or_path") or Path(config.source).resolve().parent.name)
 
 
 def spec_of(config: Config, name: str, kv_dtype: str = "auto") -> ModelSpec:

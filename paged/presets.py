@@ -6,7 +6,6 @@ with another context length is a preset of its own. The sums of the weights are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 
@@ -174,10 +173,10 @@ def preset_of(name: str) -> str | None:
     return _names().get(name.lower())
 
 
-def _names(presets: Mapping[str, dict[str, Any]] = PRESETS) -> dict[str, str]:
+def _names() -> dict[str, str]:
     """Every name of every preset, in small letters."""
-    found = {name: name for name in presets}
-    for name, values in presets.items():
+    found = {name: name for name in PRESETS}
+    for name, values in PRESETS.items():
         for long in values["published_as"]:
             found[long.lower()] = name
             found.setdefault(long.lower().rpartition("/")[2], name)

@@ -42,8 +42,10 @@ def export(recording: str, form: str, output: str | None, port: int | None, as_j
     """
     if (output is None) == (port is None) or (port is not None and form != "prometheus"):
         raise click.UsageError("give -o FILE; --serve PORT takes its place for --to prometheus")
+    if output == STDOUT and as_json:
+        raise click.UsageError("-o - and --json are both for standard output; name a file")
     if output == STDOUT:
-        _print(Recording.load(recording), form, as_json)
+        _print(Recording.load(recording), form)
         return
     if output is not None:
         check_writable(Path(output), Path(recording))
@@ -59,13 +61,11 @@ def export(recording: str, form: str, output: str | None, port: int | None, as_j
         click.echo(f"{output}: {FORMATS[form]}; {len(found):,} events, {size:,} bytes")
 
 
-def _print(recording: Recording, form: str, as_json: bool) -> None:
+def _print(recording: Recording, form: str) -> None:
     """Write to standard output, and nothing else there."""
-    if as_json:
-        raise click.UsageError("-o - and --json are both for standard output; name a file")
     if sys.stdout is None:
         raise click.UsageError("standard output is closed; name a file")
-    whole = io.BytesIO()  # what a writer leaves in a pipe that was closed is no concern of its
+    whole = io.BytesIO()  # so that no writer needs to know of a pipe that is closed
     writer_of(form)(recording, whole)
     click.echo(whole.getvalue(), nl=False)
 

@@ -8,6 +8,7 @@ for, has fewer events than that, there is a moment for each.
 from __future__ import annotations
 
 import dataclasses
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -80,11 +81,9 @@ class Moments:
     def _follow(self, recording: Recording, wanted: npt.NDArray[np.int64]) -> None:
         state, about = self._state, self._about
         events = split(recording.rows, recording.ids)
+        for event in islice(events, before(recording, int(wanted[0]))):  # none of the first moment's
+            state.apply(*event)
         following = next(events, None)
-        for _ in range(before(recording, int(wanted[0]))):  # what was before the part is no event of its first moment
-            assert following is not None
-            state.apply(*following)
-            following = next(events, None)
         now = figures(about, state)
         bucket = Bucket(0, now, now)
         for at in wanted.tolist():

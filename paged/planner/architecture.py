@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ..config import Config
-from ..models import model as find_model
-from ..models import spec_of
+from ..models import find_config, spec_of
 from ..parameters import count_parameters
-from ..presets import PRESETS, preset_of
 from ..spec import ELEMENT_BYTES, ModelSpec
 
 _DTYPES = {"half": "float16", "float": "float32"}
@@ -93,15 +90,9 @@ def find_architecture(name_or_path: str, dtype: str = "auto", kv_cache_dtype: st
     "auto" is the model's own type, and float16 for a float32 model, as vLLM's --dtype says. Raises ValueError for an
     unknown model and for a type that is not known.
     """
-    find_model(name_or_path)  # an unknown name is refused with the known ones
-    preset = preset_of(name_or_path)
-    config = Config.read(name_or_path) if preset is None else Config(PRESETS[preset], preset)
-    own = config.text("torch_dtype", "dtype")
-    chosen = _dtype(dtype, own)
+    config, name = find_config(name_or_path)
+    chosen = _dtype(dtype, spec_of(config, name).dtype)
     config = _changed(config, torch_dtype=chosen, max_position_embeddings=_positions(config))
-    name = preset
-    if name is None:
-        name = str(config.values.get("_name_or_path") or Path(config.source).resolve().parent.name)
     kv_dtype = _KV_DTYPES.get(kv_cache_dtype, kv_cache_dtype)
     return Architecture(config, spec_of(config, name, kv_dtype), kv_dtype)
 

@@ -167,8 +167,8 @@ class _Reading:
             taken.append(self.words.pop(0))
         secret = _SECRET.search(name) and len(taken) + has_value > 1
         self.ignored.append(f"{name} ..." if secret else " ".join(taken))
-        if not COUNTS.fullmatch(name):
-            near = difflib.get_close_matches(name, [*_VALUES, *_SWITCHES], n=1, cutoff=0.88)
-            self.notes += [f"{name} is no option that is read; did you mean {option}?" for option in near]
-        else:
+        if COUNTS.fullmatch(name):
             self.notes.append(f"{name} is not counted here although memory may depend on it")
+            return
+        near = difflib.get_close_matches(name, [*_VALUES, *_SWITCHES], n=1, cutoff=0.88)
+        self.notes += [f"{name} is no option that is read; did you mean {option}?" for option in near]

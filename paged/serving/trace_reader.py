@@ -36,6 +36,7 @@ Row = tuple[int, int, int, int, tuple[int, ...], int]
 PRIORITY = "priority"
 """A column that any trace may have: whole numbers, the lower the sooner."""
 _READ = {*MOONCAKE, "hash_ids", PRIORITY}
+"""What is read of a row of JSON."""
 
 
 def read_trace(path: str | Path, *, rate: float = DEFAULT_RATE, seed: int = 0) -> Workload:
@@ -197,7 +198,7 @@ class _Reader:
                     f"lacks {', '.join(missing)}", f"every row is an object with {', '.join(MOONCAKE)}", line
                 )
             if not found.keys() <= _READ:
-                self._pass_over(found, *MOONCAKE, "hash_ids")
+                self._pass_over(found, *_READ)
             yield (
                 line,
                 self._moment(times.of_milliseconds, found["timestamp"], "timestamp", line),

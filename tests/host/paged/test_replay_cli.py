@@ -311,13 +311,6 @@ def test_a_trace_named_like_a_formula_is_drawn_as_it_is(trace: Path, tmp_path: P
     assert (tmp_path / "growth.png").stat().st_size > 1000
 
 
-def test_json_is_a_flag_as_for_every_command(trace: Path) -> None:
-    found = run("--json", "--limit", "20", "--driver", "host", "--policy", "static", trace)
-    assert found.exit_code == 0
-    assert json.loads(found.stdout)["requests"] == 20
-    assert "static" in found.stderr
-
-
 @pytest.mark.parametrize("name", ["replay", "walk", "picture", "plan", "doctor", "view", "export"])
 def test_every_command_has_json_without_a_value(name: str) -> None:
     command = main.get_command(click.Context(main), name)
