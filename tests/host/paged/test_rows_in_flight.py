@@ -9,16 +9,6 @@ STREAMS = ("deferred",)
 
 
 @pytest.fixture
-def streams(device):
-    with device.current():
-        made = [int(device.driver.api.cuStreamCreate(1)[1]) for _ in range(2)]
-    yield made
-    with device.current():
-        for stream in made:
-            device.driver.api.cuStreamDestroy(stream)
-
-
-@pytest.fixture
 def layout(device):
     """Many blocks in a row of one chunk."""
     return paged.KVLayout(paged.KVSpec(1, 8, 64, "float32"), 16, "block", chunk=device.granularity)

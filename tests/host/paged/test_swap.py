@@ -76,18 +76,6 @@ def test_a_round_trip_keeps_every_byte_and_frees_the_blocks_meanwhile(pool, spac
         space.restore(swapped)
 
 
-@pytest.fixture
-def streams(device):
-    """Two streams that do not wait for each other."""
-    with device.current():
-        made = [int(device.driver.api.cuStreamCreate(1)[1]) for _ in range(2)]
-    yield made
-    device.synchronize()
-    with device.current():
-        for stream in made:
-            device.driver.api.cuStreamDestroy(stream)
-
-
 def finish(device, stream):
     """Let the work of one stream be done, and no other's."""
     with device.current():

@@ -362,7 +362,7 @@ def test_random_changes_agree_with_a_set_and_keep_every_byte(device):
     rng = random.Random(11)
     model: dict[int, int] = {}
     with vmm.GrowableRange(device, 40 * CHUNK) as kv:
-        for step in range(1, 600):
+        for step in range(1, 300):
             chunks = rng.sample(range(40), rng.randint(1, 8))
             if rng.random() < 0.5:
                 new = [chunk for chunk in chunks if chunk not in model]

@@ -9,20 +9,11 @@ import pytest
 
 import vmm
 from vmm.driver import EventHandle
+from vmm.streams import PER_THREAD
 
 STREAMS = ("deferred",)
 MIB = 1 << 20
 CHUNK = 2 * MIB
-
-
-@pytest.fixture
-def streams(device):
-    with device.current():
-        made = [int(device.driver.api.cuStreamCreate(1)[1]) for _ in range(3)]
-    yield made
-    with device.current():
-        for stream in made:
-            device.driver.api.cuStreamDestroy(stream)
 
 
 @pytest.fixture
@@ -32,9 +23,25 @@ def heap(device):
         made.check()
 
 
+@pytest.fixture
+def tight(device):
+    """A heap that may have no more than 4 chunks."""
+    with vmm.ChunkSupply(device, budget=4 * CHUNK) as supply, vmm.Heap(device, "1 GiB", supply=supply) as made:
+        yield made
+        made.check()
+
+
 def fill(device, block, byte, stream):
     with device.current():
         device.driver.fill_async(block.address, byte, block.size, stream)
+
+
+def free_in_flight(device, heap, size, stream):
+    """Allocate and free a block for work that has not run yet."""
+    block = heap.allocate(size, stream=stream)
+    fill(device, block, 1, stream)
+    block.free()
+    return block
 
 
 def pending(device):
@@ -48,9 +55,7 @@ def bytes_of(device, block):
 
 @pytest.mark.parametrize("size", [4096, 3 * CHUNK])
 def test_the_same_stream_has_a_freed_block_at_once(device, heap, streams, size):
-    first = heap.allocate(size, stream=streams[0])
-    fill(device, first, 1, streams[0])
-    first.free()
+    first = free_in_flight(device, heap, size, streams[0])
     second = heap.allocate(size, stream=streams[0])
     assert (second.address, pending(device)) == (first.address, 1)  # nobody waited
     fill(device, second, 2, streams[0])
@@ -59,9 +64,7 @@ def test_the_same_stream_has_a_freed_block_at_once(device, heap, streams, size):
 
 @pytest.mark.parametrize("size", [4096, 3 * CHUNK])
 def test_another_stream_has_other_memory_until_the_work_is_done(device, heap, streams, size):
-    first = heap.allocate(size, stream=streams[0])
-    fill(device, first, 1, streams[0])
-    first.free()
+    first = free_in_flight(device, heap, size, streams[0])
     second = heap.allocate(size, stream=streams[1])
     fill(device, second, 2, streams[1])
     assert bytes_of(device, second) == {2}
@@ -69,9 +72,7 @@ def test_another_stream_has_other_memory_until_the_work_is_done(device, heap, st
 
 
 def test_what_another_stream_freed_is_moved_when_it_is_done(device, heap, streams):
-    first = heap.allocate(8 * CHUNK, stream=streams[0])
-    fill(device, first, 1, streams[0])
-    first.free()
+    free_in_flight(device, heap, 8 * CHUNK, streams[0])
     heap.allocate(8 * CHUNK, stream=streams[1]).free()  # a lack of room, which has the work watched
     device.synchronize()
     committed = heap.committed
@@ -81,35 +82,22 @@ def test_what_another_stream_freed_is_moved_when_it_is_done(device, heap, stream
     assert bytes_of(device, block) == {2}
 
 
-def test_a_budget_that_another_stream_used_up_is_waited_for(device, streams):
-    with (
-        vmm.ChunkSupply(device, budget=4 * CHUNK) as supply,
-        vmm.Heap(device, "1 GiB", supply=supply) as heap,
-    ):
-        first = heap.allocate(4 * CHUNK, stream=streams[0])
-        fill(device, first, 1, streams[0])
-        first.free()
-        second = heap.allocate(4 * CHUNK, stream=streams[1])
-        assert pending(device) == 0  # the fill ran on memory that was there
-        fill(device, second, 2, streams[1])
-        assert bytes_of(device, second) == {2}
-        heap.check()
+def test_a_budget_that_another_stream_used_up_is_waited_for(device, tight, streams):
+    free_in_flight(device, tight, 4 * CHUNK, streams[0])
+    second = tight.allocate(4 * CHUNK, stream=streams[1])
+    assert pending(device) == 0  # the fill ran on memory that was there
+    fill(device, second, 2, streams[1])
+    assert bytes_of(device, second) == {2}
 
 
-def test_a_third_stream_waits_for_the_first_though_a_second_failed_between(device, streams):
+def test_a_third_stream_waits_for_the_first_though_a_second_failed_between(device, tight, streams):
     """rmm#2489: a request that nothing can satisfy must not hand one stream's memory to all."""
-    with (
-        vmm.ChunkSupply(device, budget=4 * CHUNK) as supply,
-        vmm.Heap(device, "1 GiB", supply=supply) as heap,
-    ):
-        first = heap.allocate(2 * CHUNK, stream=streams[0])
-        fill(device, first, 1, streams[0])
-        first.free()
-        with pytest.raises(vmm.OutOfMemoryError):
-            heap.allocate(5 * CHUNK, stream=streams[1])
-        third = heap.allocate(2 * CHUNK, stream=streams[2])
-        fill(device, third, 3, streams[2])
-        assert bytes_of(device, third) == {3}
+    free_in_flight(device, tight, 2 * CHUNK, streams[0])
+    with pytest.raises(vmm.OutOfMemoryError):
+        tight.allocate(5 * CHUNK, stream=streams[1])
+    third = tight.allocate(2 * CHUNK, stream=0)
+    fill(device, third, 3, 0)
+    assert bytes_of(device, third) == {3}
 
 
 def test_streams_that_are_destroyed_leave_memory_that_others_have(device):
@@ -167,7 +155,7 @@ def test_a_block_freed_after_an_event(device, heap, streams):
         event = int(device.driver.api.cuEventCreate(0)[1])
         fill(device, block, 1, streams[1])
         device.driver.api.cuEventRecord(event, streams[1])
-    block.free(after=[EventHandle(event), streams[2]])
+    block.free(after=[EventHandle(event), 0])
     assert heap.allocate(CHUNK, stream=streams[0]).address != block.address
     heap.collect(wait=True)
     assert heap.allocate(CHUNK, stream=streams[0]).address == block.address
@@ -182,28 +170,22 @@ def test_a_block_freed_after_another_stream_still_has_its_own_work(device, heap,
     block = heap.allocate(4 * CHUNK, stream=streams[0])
     fill(device, block, 1, streams[0])
     block.free(after=streams[1])
-    other = heap.allocate(2 * CHUNK, stream=streams[2])  # for which what is known to be empty would be enough
-    fill(device, other, 2, streams[2])
+    other = heap.allocate(2 * CHUNK, stream=0)  # for which what is known to be empty would be enough
+    fill(device, other, 2, 0)
     assert bytes_of(device, other) == {2}
 
 
-def test_memory_that_waits_for_other_work_is_had_before_memory_lacks(device, streams):
+def test_memory_that_waits_for_other_work_is_had_before_memory_lacks(device, tight, streams):
     """pytorch#189504: no error while a block that fits is only not yet looked at."""
-    with (
-        vmm.ChunkSupply(device, budget=4 * CHUNK) as supply,
-        vmm.Heap(device, "1 GiB", supply=supply) as heap,
-    ):
-        block = heap.allocate(4 * CHUNK, stream=streams[0])
-        fill(device, block, 1, streams[1])
-        block.free(after=streams[1])
-        assert heap.allocate(4 * CHUNK, stream=streams[0]).size == 4 * CHUNK
+    block = tight.allocate(4 * CHUNK, stream=streams[0])
+    fill(device, block, 1, streams[1])
+    block.free(after=streams[1])
+    assert tight.allocate(4 * CHUNK, stream=streams[0]).size == 4 * CHUNK
 
 
 def test_addresses_that_retire_are_had_before_addresses_lack(device, streams):
     with vmm.Heap(device, 4 * CHUNK) as heap:
-        block = heap.allocate(4 * CHUNK, stream=streams[0])
-        fill(device, block, 1, streams[0])
-        block.free()
+        free_in_flight(device, heap, 4 * CHUNK, streams[0])
         heap.trim()
         assert heap.range.retiring
         assert heap.allocate(4 * CHUNK, stream=streams[1]).size == 4 * CHUNK
@@ -211,9 +193,7 @@ def test_addresses_that_retire_are_had_before_addresses_lack(device, streams):
 
 
 def test_a_trim_under_work_in_flight_takes_nothing_away_too_early(device, heap, streams):
-    block = heap.allocate(3 * CHUNK, stream=streams[0])
-    fill(device, block, 1, streams[0])
-    block.free()
+    free_in_flight(device, heap, 3 * CHUNK, streams[0])
     assert heap.trim() == heap.range.retiring == 3 * CHUNK
     device.synchronize()  # a fault would be raised here
     heap.collect(wait=True)
@@ -276,16 +256,15 @@ def test_a_stream_object_names_its_stream(heap, streams):
 
 def test_the_stream_of_a_thread_is_another_in_each(heap):
     """rmm#1393: CU_STREAM_PER_THREAD is one handle and many streams."""
-    per_thread = 2
-    block = heap.allocate(CHUNK, stream=per_thread)
+    block = heap.allocate(CHUNK, stream=PER_THREAD)
     block.free()
     found = []
-    thread = threading.Thread(target=lambda: found.append(heap.allocate(CHUNK, stream=per_thread)))
+    thread = threading.Thread(target=lambda: found.append(heap.allocate(CHUNK, stream=PER_THREAD)))
     thread.start()
     thread.join()
     assert found[0].address != block.address
-    assert heap.allocate(CHUNK, stream=per_thread).address == block.address
-    found[0].free(after=per_thread)
+    assert heap.allocate(CHUNK, stream=PER_THREAD).address == block.address
+    found[0].free(after=PER_THREAD)
 
 
 @pytest.mark.parametrize("handle", [-1, 1 << 64, 1 << 70])

@@ -10,16 +10,6 @@ STREAMS = ("deferred",)
 KIB = 1 << 10
 
 
-@pytest.fixture
-def streams(device):
-    with device.current():
-        made = [int(device.driver.api.cuStreamCreate(1)[1]) for _ in range(2)]
-    yield made
-    with device.current():
-        for stream in made:
-            device.driver.api.cuStreamDestroy(stream)
-
-
 def collect_until_all_is_done(device, memory):
     """Looks that let the named work run, and then all other work: it faults where its memory went too early."""
     for _ in range(3):

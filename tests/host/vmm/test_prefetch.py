@@ -418,7 +418,7 @@ FORK = """
     warnings.simplefilter("ignore", DeprecationWarning)
     with vmm.Device(driver=vmm.HostDriver(memory="1 TiB", backing="none")) as device:
         supply = vmm.ChunkSupply(device, prefetch="4 MiB")
-        for _ in range(25):
+        for _ in range(10):
             held = supply.take(2)  # the thread is at work when the process forks
             child = os.fork()
             if child == 0:

@@ -284,7 +284,7 @@ def live(seed, streams, steps, ranges=3):
 @pytest.mark.parametrize("streams", ["eager", "deferred"])
 @pytest.mark.parametrize("seed", [1])
 def test_random_lives(streams, seed):
-    live(seed, streams, 5_000)
+    live(seed, streams, 2_500)
 
 
 @pytest.mark.exhaustive

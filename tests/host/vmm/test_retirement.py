@@ -21,17 +21,6 @@ def kv(device):
         yield made
 
 
-@pytest.fixture
-def streams(device):
-    """Two streams that keep order with no other."""
-    with device.current():
-        made = [int(device.driver.api.cuStreamCreate(1)[1]) for _ in range(2)]
-    yield made
-    with device.current():
-        for stream in made:
-            device.driver.api.cuStreamDestroy(stream)
-
-
 def queue_fill(kv, chunk, byte, stream=0):
     """Queue work that writes all of a chunk."""
     with kv.device.current():

@@ -234,7 +234,7 @@ class Life(RuleBasedStateMachine):
 
 
 def test_any_life_of_supplies_agrees_with_the_counts():
-    chosen = settings(max_examples=120, stateful_step_count=40, deadline=None, derandomize=True, database=None)
+    chosen = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True, database=None)
     run_state_machine_as_test(Life, settings=chosen)
 
 
