@@ -2,6 +2,7 @@
 //
 // For the types that CUDA has them for, and no others: what compiles here compiles there.
 #pragma once
+#include "same_bits.h"
 
 namespace pagewalk {
 
@@ -9,13 +10,6 @@ namespace pagewalk {
 template <unsigned BYTES> struct Word;
 template <> struct Word<4> { using type = unsigned; };
 template <> struct Word<8> { using type = unsigned long long; };
-
-template <typename To, typename From>
-inline To same_bits(From from) {
-    To to;
-    __builtin_memcpy(&to, &from, sizeof(To));
-    return to;
-}
 
 // Replace what lies at `address` by change(it), in one step: try until nobody came between. Returns what was there.
 template <typename T, typename Change>

@@ -1,13 +1,10 @@
 // CUDA's functions on the bits of numbers, and its loads and stores with a hint, of which a CPU takes none.
 #pragma once
+#include "ptx_host.h"
+#include "same_bits.h"
 
-#define PAGEWALK_BITS(name, From, To)               \
-    inline To name(From x) {                        \
-        To bits;                                    \
-        static_assert(sizeof(To) == sizeof(From));  \
-        __builtin_memcpy(&bits, &x, sizeof(To));    \
-        return bits;                                \
-    }
+#define PAGEWALK_BITS(name, From, To) \
+    inline To name(From x) { return pagewalk::same_bits<To>(x); }
 PAGEWALK_BITS(__int_as_float, int, float)
 PAGEWALK_BITS(__uint_as_float, unsigned, float)
 PAGEWALK_BITS(__float_as_int, float, int)

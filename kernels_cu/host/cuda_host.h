@@ -5,11 +5,10 @@
 #pragma once
 #define PAGEWALK_HOST 1
 #include "atomics.h"
+#include "bits.h"
 #include "fiber.h"
 #include "host_math.h"
 #include "ptx_host.h"
-
-#include "bits.h"
 #include "stops.h"
 
 #define __global__
@@ -106,26 +105,6 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
     return pagewalk::exchange(mask, value, segment.source(segment.lane ^ lane_mask));
 }
 
-// One bit for each lane of the mask whose value is not 0.
-inline unsigned __ballot_sync(unsigned mask, int value) {
-    using namespace pagewalk;
-    Fiber* fiber = this_fiber();
-    Warp* warp = fiber->warp;
-    warp->exchanged_in_part[fiber->lane] = value != 0;
-    fiber->block->runtime->wait_for_lanes(fiber, mask, Meeting::EXCHANGE);
-    unsigned votes = 0;
-    for (unsigned left = mask & warp->living; left; left &= left - 1) {
-        const unsigned lane = unsigned(__builtin_ctz(left));
-        votes |= unsigned(warp->exchanged_in_part[lane]) << lane;
-    }
-    fiber->block->runtime->wait_for_lanes(fiber, mask, Meeting::EXCHANGE);  // nobody returns before all have counted
-    return votes;
-}
-
-inline int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
-// Nobody against: lanes that have returned have no vote.
-inline int __all_sync(unsigned mask, int value) { return __ballot_sync(mask, !value) == 0; }
-
 namespace pagewalk {
 
 // What the lanes of `mask` give, put together by `join`; each of them has the result. Lanes that have returned give none.
@@ -157,3 +136,13 @@ PAGEWALK_REDUCE(__reduce_max_sync, int, max(a, b))
 PAGEWALK_REDUCE(__reduce_and_sync, unsigned, a & b)
 PAGEWALK_REDUCE(__reduce_or_sync, unsigned, a | b)
 PAGEWALK_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
+
+// One bit for each lane of the mask whose value is not 0.
+inline unsigned __ballot_sync(unsigned mask, int value) {
+    const unsigned bit = 1u << pagewalk::this_fiber()->lane;
+    return mask & __reduce_or_sync(mask, value ? bit : 0);
+}
+
+inline int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
+// Nobody against: lanes that have returned have no vote.
+inline int __all_sync(unsigned mask, int value) { return __ballot_sync(mask, !value) == 0; }

@@ -12,13 +12,11 @@
 namespace pagewalk {
 namespace {
 
-const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-constexpr int SIGNAL_COUNT = 4;
 constexpr unsigned VECTOR_BYTES = 16;
 
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 int watches;
-struct sigaction previous[SIGNAL_COUNT];
+struct sigaction previous[FAULT_SIGNAL_COUNT];
 __attribute__((tls_model("initial-exec"))) thread_local Watch* current;
 
 #if defined(__x86_64__)
@@ -57,8 +55,8 @@ void go_on_at(ucontext_t* context, void* stack) {
 
 void handle(int signal, siginfo_t* info, void* context) {
     if (catch_fault(signal, info, context)) return;
-    for (int i = 0; i < SIGNAL_COUNT; i++)
-        if (SIGNALS[i] == signal) pass_on(previous[i], signal, info, context);
+    for (int i = 0; i < FAULT_SIGNAL_COUNT; i++)
+        if (FAULT_SIGNALS[i] == signal) pass_on(previous[i], signal, info, context);
 }
 
 // Of addresses with 48 bits, and with 57.
@@ -116,7 +114,7 @@ Watch::Watch(const Arena& arena)
     ours.ss_size = STACK_BYTES - GUARD_BYTES;
     sigaltstack(&ours, reinterpret_cast<stack_t*>(previous_stack_));
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < SIGNAL_COUNT && watches == 0; i++) install(SIGNALS[i], &handle, &previous[i]);
+    for (int i = 0; i < FAULT_SIGNAL_COUNT && watches == 0; i++) install(FAULT_SIGNALS[i], &handle, &previous[i]);
     watches++;
     pthread_mutex_unlock(&lock);
     current = this;
@@ -126,7 +124,7 @@ Watch::~Watch() {
     current = nullptr;
     pthread_mutex_lock(&lock);
     watches--;
-    for (int i = 0; i < SIGNAL_COUNT && watches == 0; i++) restore(SIGNALS[i], &handle, previous[i]);
+    for (int i = 0; i < FAULT_SIGNAL_COUNT && watches == 0; i++) restore(FAULT_SIGNALS[i], &handle, previous[i]);
     pthread_mutex_unlock(&lock);
     sigaltstack(reinterpret_cast<stack_t*>(previous_stack_), nullptr);
 }

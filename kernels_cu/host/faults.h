@@ -1,11 +1,16 @@
 // A kernel that touches memory which is not there, or not writable, that divides by 0 or that an interrupt stops, ends
 // with an error and not with the process.
 #pragma once
+#include <signal.h>
 #include <stdint.h>
 
 #include "arena.h"
 
 namespace pagewalk {
+
+// The signals by which the system tells of one.
+constexpr int FAULT_SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr int FAULT_SIGNAL_COUNT = 4;
 
 struct Fault {
     Status status;  // DONE if there was none

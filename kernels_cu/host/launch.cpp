@@ -24,8 +24,7 @@ void* run_blocks_as_helper(void* launch);
 void call_helpers(Launch& launch, uint64_t blocks_left) {
     sigset_t all, before;
     sigfillset(&all);
-    const int of_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-    for (int signal : of_faults) sigdelset(&all, signal);
+    for (int signal : FAULT_SIGNALS) sigdelset(&all, signal);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     unsigned wanted = launch.options.host_threads - 1;
     if (wanted > MOST_HOST_THREADS) wanted = MOST_HOST_THREADS;

@@ -1,6 +1,7 @@
 // The functions of ptx.cuh for the CPU: the same names, the same results up to the last place of the approximations.
 #pragma once
 #include "fiber.h"
+#include "same_bits.h"
 #include "vector_types.h"
 
 #ifndef E4M3_BY_SHIFTS
@@ -10,34 +11,18 @@
 
 // ---- One thread: powers of two and conversions ----
 
-inline float ptx_float_from_bits(unsigned int bits) {
-    float result;
-    __builtin_memcpy(&result, &bits, 4);
-    return result;
-}
-
-inline unsigned int ptx_bits_from_float(float x) {
-    unsigned int bits;
-    __builtin_memcpy(&bits, &x, 4);
-    return bits;
-}
+inline float ptx_float_from_bits(unsigned int bits) { return pagewalk::same_bits<float>(bits); }
+inline unsigned int ptx_bits_from_float(float x) { return pagewalk::same_bits<unsigned int>(x); }
 
 inline float ptx_exp2(float x) { return __builtin_exp2f(x); }
 inline float ptx_log2(float x) { return __builtin_log2f(x); }
 inline float ptx_reciprocal(float x) { return 1 / x; }
 
-inline float ptx_float_from_half(unsigned short bits) {
-    _Float16 half;
-    __builtin_memcpy(&half, &bits, 2);
-    return half;
-}
+inline float ptx_float_from_half(unsigned short bits) { return pagewalk::same_bits<_Float16>(bits); }
 
 inline unsigned short ptx_half_from_float(float x) {
     if (x != x) return 0x7fff;  // the NaN that the instruction gives, here and below
-    const _Float16 half = static_cast<_Float16>(x);
-    unsigned short bits;
-    __builtin_memcpy(&bits, &half, 2);
-    return bits;
+    return pagewalk::same_bits<unsigned short>(static_cast<_Float16>(x));
 }
 
 // To the nearest, ties to even: add just under half a step, and a little more where the kept part is odd.
@@ -57,10 +42,7 @@ inline unsigned int ptx_bfloat162_from_floats(float low, float high) {
 
 // Product and difference of two float16 are exact in float32 but for the last place, which a float64 has.
 inline unsigned short ptx_half_from_double(double x) {
-    const _Float16 half = static_cast<_Float16>(x);
-    unsigned short bits;
-    __builtin_memcpy(&bits, &half, 2);
-    return bits;
+    return pagewalk::same_bits<unsigned short>(static_cast<_Float16>(x));
 }
 
 inline unsigned int ptx_half2_multiply(unsigned int a, unsigned int b) {
