@@ -15,7 +15,7 @@ from .constants import Constants
 from .errors import CompileError
 from .host_kernel import HostKernel
 from .kernel import Kernel
-from .source import PACKAGE, sources_of
+from .source import packaged_source, sources_of
 
 Stamp = tuple[int, int, int, int]
 """What tells one state of a file from another: device, inode, time of the last change, size."""
@@ -55,19 +55,9 @@ def load(source: str | Path, constants: Constants, arch: str, observed: bool = F
 
 def _load(source: str | Path, constants: Constants, arch: str, observed: bool) -> _Loaded:
     if isinstance(source, str):
-        return _Loaded(_compile(_in_the_package(source), constants, arch, observed))
+        return _Loaded(_compile(packaged_source(source), constants, arch, observed))
     files = tuple((str(file), _stamp(file)) for file in sources_of(source))  # before they are read: none is missed
     return _Loaded(_compile(source, constants, arch, observed), files)
-
-
-def _in_the_package(name: str) -> Path:
-    path = PACKAGE / f"{name}.cu"
-    if path.parent != PACKAGE or not path.is_file():
-        raise CompileError(
-            f"{name!r} is no kernel of the package, and a string names one of those; "
-            f"pass the path of a file of your own: Path({name.removesuffix('.cu') + '.cu'!r})"
-        )
-    return path
 
 
 def _stamp(file: str | Path) -> Stamp:

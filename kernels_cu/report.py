@@ -21,7 +21,7 @@ from .occupancy import thread_blocks
 from .paged_kv import ELEMENT_BYTES
 from .parameters import Parameter
 from .sass import disassemble, find_nvdisasm
-from .source import PACKAGE, gpu_source
+from .source import gpu_source, packaged_source
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
 KERNELS = tuple(catalogue.KERNELS)
@@ -65,7 +65,7 @@ def resources(source: str | Path, constants: Constants, arch: str) -> Resources:
 
     Raises CompilerMissingError or CompileError.
     """
-    path = source if isinstance(source, Path) else PACKAGE / f"{source}.cu"
+    path = source if isinstance(source, Path) else packaged_source(source)
     kernel, text = path.stem, gpu_source(path)
     compiled = compile_cubin(kernel, text, define(constants), arch)
     try:

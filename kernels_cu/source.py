@@ -25,6 +25,17 @@ _IN_A_FUNCTION = "do {} while (0); "
 """At the level of the file it would run before there is a thread: a statement is an error there."""
 
 
+def packaged_source(name: str) -> Path:
+    """The file of a kernel of the package. Raises CompileError for a name that is none."""
+    path = PACKAGE / f"{name}.cu"
+    if path.parent != PACKAGE or not path.is_file():
+        raise CompileError(
+            f"{name!r} is no kernel of the package, and a string names one of those; "
+            f"pass the path of a file of your own: Path({name.removesuffix('.cu') + '.cu'!r})"
+        )
+    return path
+
+
 def gpu_source(path: Path) -> str:
     """The text of a kernel for NVRTC."""
     return "".join(_expand(path, set()))

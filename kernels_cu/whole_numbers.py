@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import LaunchError
+from .launch_shape import MOST_BLOCKS
 
 MOST_TOKENS = (1 << 31) - (1 << 16)
 """Of a sequence or a batch: kernels count in 32 bits, and a few tiles beyond the end."""
-MOST_HEADS = 65535
-"""The y and z extents of a grid end here."""
+MOST_HEADS = MOST_BLOCKS
+"""Each has a place in the y or the z extent of a grid."""
 ADDRESSES = 1 << 64
 
 
