@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import threading
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -147,7 +148,7 @@ class CupyPool:
     def __init__(self, device: vmm.Device, limit: int = 0) -> None:
         self._device, self._limit = device, limit
         self._in_use: dict[int, Piece] = {}
-        self._bins: dict[int, Bins] = {}
+        self._bins: defaultdict[int, Bins] = defaultdict(Bins)
         self._free_lock, self._use_lock, self._total_lock = threading.RLock(), threading.RLock(), threading.RLock()
         self.total_bytes = self.peak_bytes = 0
 
@@ -161,9 +162,7 @@ class CupyPool:
         if collecting:
             gc.disable()
         try:
-            bins = self._bins.get(stream)
-            if bins is None:
-                bins = self._bins[stream] = Bins()
+            bins = self._bins[stream]
             piece = bins.pop(size)
             if piece is not None and piece.size > size:
                 bins.add(piece.split(size))
@@ -188,9 +187,7 @@ class CupyPool:
         if collecting:
             gc.disable()
         try:
-            bins = self._bins.get(piece.stream)
-            if bins is None:
-                bins = self._bins[piece.stream] = Bins()
+            bins = self._bins[piece.stream]
             neighbour = piece.following
             if neighbour is not None and bins.remove(neighbour):
                 piece.absorb(neighbour)

@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cupy_pool_model import CupyPool
-from heap_sequences import SEQUENCES, Call
+from cupy_pool_model import CupyPool, Memory
+from heap_sequences import SEQUENCES, Call, replay
 
 import vmm
 
@@ -51,33 +51,19 @@ def settle_collector() -> None:
 def run_heap(device: vmm.Device, calls: list[Call]) -> tuple[float, int]:
     """Seconds of the whole sequence, and peak bytes."""
     with vmm.Heap(device, RESERVE) as heap:
-        held: dict[int, vmm.Block] = {}
         settle_collector()
-        start = time.process_time()
-        for name, size in calls:
-            if size:
-                held[name] = heap.allocate(size)
-            else:
-                held.pop(name).free()
-        seconds = time.process_time() - start
+        seconds = replay(calls, heap.allocate, vmm.Block.free, time.process_time)
         return seconds, heap.committed  # it is never less than it was: nothing was trimmed, and nobody lacked memory
 
 
 def run_pool(device: vmm.Device, calls: list[Call]) -> tuple[float, int]:
     """The same for the model of CuPy's pool."""
     pool = CupyPool(device)
-    held: dict[int, Any] = {}
     settle_collector()
     with device.current():
-        start = time.process_time()
-        for name, size in calls:
-            if size:
-                held[name] = pool.malloc(size)
-            else:
-                held.pop(name).free()
-        seconds = time.process_time() - start
-        for memory in held.values():
-            memory.free()
+        seconds = replay(calls, pool.malloc, Memory.free, time.process_time)
+        for address in pool.addresses:
+            pool.free(address)
         pool.free_all_blocks()
     return seconds, pool.peak_bytes
 

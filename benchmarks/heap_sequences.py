@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TypeVar
 
 Call = tuple[int, int]
+T = TypeVar("T")
 MIB = 1 << 20
 
 
@@ -74,7 +76,8 @@ def training(layers: int = 24, steps: int = 150, seed: int = 2) -> list[Call]:
     rng, calls = random.Random(seed), Recorder()
     hidden, batch = 1024, 16
     shapes = [3 * hidden * hidden, hidden * hidden, 8 * hidden * hidden, 2 * hidden]
-    weights = [calls.take(count * 2) for _ in range(layers) for count in shapes]
+    for count in shapes * layers:
+        calls.take(count * 2)
     for step in range(steps):
         tokens = batch * rng.choice((96, 128, 200, 256, 333, 512))
         kept = []
@@ -96,13 +99,10 @@ def training(layers: int = 24, steps: int = 150, seed: int = 2) -> list[Call]:
             passed = following
         calls.free(passed)
         if not step:
-            for _state in range(2):
-                for _layer in range(layers):
-                    for count in shapes:
-                        calls.take(count * 4)
+            for count in shapes * layers * 2:
+                calls.take(count * 4)
         for name in gradients:
             calls.free(name)
-    assert weights
     return calls.calls
 
 
@@ -130,6 +130,20 @@ def adversary(rounds: int = 40, blocks: int = 120, seed: int = 3) -> list[Call]:
                 calls.free(name)
         size = size * 107 // 100
     return calls.calls
+
+
+def replay(
+    calls: list[Call], allocate: Callable[[int], T], free: Callable[[T], object], clock: Callable[[], float]
+) -> float:
+    """Make the calls; the seconds that they took by ``clock``."""
+    held: dict[int, T] = {}
+    start = clock()
+    for name, size in calls:
+        if size:
+            held[name] = allocate(size)
+        else:
+            free(held.pop(name))
+    return clock() - start
 
 
 SEQUENCES: dict[str, Callable[[], list[Call]]] = {

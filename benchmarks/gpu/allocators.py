@@ -68,17 +68,19 @@ def _heap(side: Side, calls: list[sequences.Call]) -> Figures:
     with vmm.Heap(side.device, "256 GiB") as heap:
         stream = side.stream
 
-        def allocate(size: int) -> Any:
+        def allocate(size: int) -> vmm.Block:
             return heap.allocate(size, stream=stream)
 
-        seconds = _replay(calls, allocate, lambda block: block.free())
+        gc.collect()
+        seconds = sequences.replay(calls, allocate, lambda block: block.free(), time.perf_counter)
         return seconds, heap.committed
 
 
 def _pool(side: Side, calls: list[sequences.Call]) -> Figures:
+    gc.collect()
     if side.dry:
         model = CupyPool(side.device)
-        seconds = _replay(calls, model.malloc, lambda memory: memory.free())
+        seconds = sequences.replay(calls, model.malloc, lambda memory: memory.free(), time.perf_counter)
         found = model.total_bytes
         for address in model.addresses:
             model.free(address)
@@ -86,20 +88,8 @@ def _pool(side: Side, calls: list[sequences.Call]) -> Figures:
         return seconds, found
     pool = side.xp.cuda.MemoryPool()
     with side.on_stream():
-        seconds = _replay(calls, pool.malloc, lambda pointer: pointer.mem.free())
+        seconds = sequences.replay(calls, pool.malloc, lambda pointer: pointer.mem.free(), time.perf_counter)
         found = int(pool.total_bytes())
         pool.free_all_blocks()
     side.device.synchronize()
     return seconds, found
-
-
-def _replay(calls: list[sequences.Call], allocate: Callable[[int], Any], free: Callable[[Any], object]) -> float:
-    held: dict[int, Any] = {}
-    gc.collect()
-    start = time.perf_counter()
-    for name, size in calls:
-        if size:
-            held[name] = allocate(size)
-        else:
-            free(held.pop(name))
-    return time.perf_counter() - start
