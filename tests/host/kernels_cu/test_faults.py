@@ -314,6 +314,7 @@ def test_an_interrupt_that_somebody_holds_back_does_not_end_a_kernel(faulty):
         timer.join()
     finally:
         signal.signal(signal.SIGINT, before)
+    assert heard == [1]
 
 
 def test_pythons_handler_of_interrupts_is_back_after_a_launch(faulty):

@@ -16,11 +16,9 @@ TEXT = 'extern "C" __global__ void set(int* x) { *x = VALUE; }\n'
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, target):  # noqa: ARG001 - skips without a compiler
-    """Where the kernels are written, with a cache of its own."""
-    monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "src").mkdir()
-    return tmp_path / "src"
+def folder(tmp_path, target):  # noqa: ARG001 - skips without a compiler
+    """Where the kernels are written."""
+    return tmp_path
 
 
 def _value(source, **constants):
@@ -131,8 +129,9 @@ extern "C" __global__ void turned(int* x) {
 """
 
 
-@pytest.mark.parametrize("aligned", ["", "__align__(16)", "alignas(16)"])
-@pytest.mark.parametrize("of", ["int", "unsigned char", "float4"])
+@pytest.mark.parametrize(
+    ("aligned", "of"), [("", "int"), ("", "float4"), ("__align__(16)", "unsigned char"), ("alignas(16)", "float4")]
+)
 def test_dynamic_shared_memory_as_cuda_writes_it(folder, aligned, of):
     source = _write(folder / "turned.cu", TURNED.replace("ALIGNED", aligned).replace("TYPE", of))
     x = np.arange(64, dtype=np.int32)
