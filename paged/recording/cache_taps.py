@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def tap_cache(taps: Taps, prefix: CachedBlocks, note: Note, clock: Callable[[], int]) -> None:
     """Wrap what changes ``prefix``, until ``taps`` are closed."""
-    taps.tap(prefix, "hit_array", lambda inner: _hit(inner, note, clock))
+    taps.tap(prefix, "hit", lambda inner: _hit(inner, note, clock))
     taps.tap(prefix.cache, "store", lambda inner: _store(inner, note))
     for name in ("evict", "clear"):
         taps.tap(prefix.cache, name, lambda inner: _evict_returned(inner, note))
