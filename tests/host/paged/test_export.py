@@ -213,6 +213,11 @@ def test_blocks_tile_their_segments_and_are_the_pools(run):
     }
 
 
+def lies_in(mapped, address, size):
+    """Whether what is allocated is mapped."""
+    return {address >> 21 << 21, (address + size - 1) >> 21 << 21} <= mapped
+
+
 def walk_back(found):
     """What the viewer does: from the segments at the end back through the history. Every step must be possible."""
     mapped = {
@@ -221,6 +226,7 @@ def walk_back(found):
         for offset in range(0, segment["total_size"], 2 << 20)
     }
     blocks = {b["address"]: b["size"] for s in found["segments"] for b in s["blocks"] if b["state"] != "inactive"}
+    assert all(lies_in(mapped, address, size) for address, size in blocks.items())
     for entry in reversed(found["device_traces"][0]):
         chunks = range(entry["addr"], entry["addr"] + entry["size"], 2 << 20)
         if entry["action"] == "alloc":
@@ -228,14 +234,14 @@ def walk_back(found):
         elif entry["action"] == "free_completed":
             assert entry["addr"] not in blocks
             blocks[entry["addr"]] = entry["size"]
+            assert lies_in(mapped, entry["addr"], entry["size"])
         elif entry["action"] == "segment_map":
             assert all(chunk in mapped for chunk in chunks)
             mapped -= set(chunks)
+            assert all(lies_in(mapped, address, size) for address, size in blocks.items())
         elif entry["action"] == "segment_unmap":
             assert not mapped & set(chunks)
             mapped |= set(chunks)
-        for address, size in blocks.items():  # what is allocated lies in a segment at any moment
-            assert {address >> 21 << 21, (address + size - 1) >> 21 << 21} <= mapped
     return mapped, blocks
 
 
