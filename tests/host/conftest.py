@@ -1,8 +1,10 @@
-"""What the tests of both packages share: the module sweeping.py, and streams."""
+"""What the tests of several packages share: sweeping.py, streams, the public names, and whether kernels can run."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,10 @@ from types import ModuleType
 import pytest
 
 import vmm
+from kernels_cu import CompilerMissingError
+from kernels_cu.compiler import find_compiler
+
+COMMAND_LINES = {"vmm.commands", "paged.commands"}
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +37,24 @@ def streams(device: vmm.Device) -> Iterator[list[int]]:
     with device.current():
         for stream in made:
             device.driver.api.cuStreamDestroy(stream)
+
+
+@pytest.fixture(scope="session")
+def compiler() -> None:
+    """Skip, and say why, where no C++ compiler runs the kernels."""
+    try:
+        find_compiler()
+    except CompilerMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def public_names() -> set[str]:
+    """Each name of each package's and module's ``__all__``, with dots, but for those of command lines."""
+    names: set[str] = set()
+    for package in map(importlib.import_module, ("vmm", "paged", "kernels_cu")):
+        inside = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+        for module in [package.__name__, *(name for name in inside if not name.endswith("__main__"))]:
+            if module not in COMMAND_LINES:
+                names |= {f"{module}.{name}" for name in getattr(importlib.import_module(module), "__all__", ())}
+    return names

@@ -5,7 +5,6 @@ import contextlib
 import importlib
 import inspect
 import os
-import pkgutil
 import re
 import subprocess
 import sys
@@ -16,27 +15,11 @@ from types import ModuleType
 
 import pytest
 
-import kernels_cu
-import paged
-import vmm
-from kernels_cu import CompilerMissingError
-from kernels_cu.compiler import find_compiler
-
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-COMMAND_LINES = {"vmm.commands", "paged.commands"}
 # What is marked with output is run, and compared, by test_documented_outputs.
 FENCE = re.compile(r"(<!-- (?:not run: |output)[^\n]*-->\n)?^```(\S+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.M | re.S)
 PLACES = "docs/api/*.md"
-
-
-def public_names():
-    """Each name of each package's and module's ``__all__``, with dots, but for those of command lines."""
-    for package in (vmm, paged, kernels_cu):
-        inside = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
-        for module in [package.__name__, *(name for name in inside if not name.endswith("__main__"))]:
-            if module not in COMMAND_LINES:
-                yield from (f"{module}.{name}" for name in getattr(importlib.import_module(module), "__all__", ()))
 
 
 def documented():
@@ -64,11 +47,10 @@ def named(name):
     return found
 
 
-def test_every_public_name_is_in_a_reference_page():
-    names = set(public_names())
-    assert len(names) > 100
+def test_every_public_name_is_in_a_reference_page(public_names):
+    assert len(public_names) > 100
     same = {id(named(name)) for name, _ in ASKED}  # a class that two packages give is in the page of one
-    missing = sorted(name for name in names - set(documented()) if id(named(name)) not in same)
+    missing = sorted(name for name in public_names - set(documented()) if id(named(name)) not in same)
     assert missing == [], f"add a line '::: NAME' for each to the page of its package in {PLACES}"
 
 
@@ -78,10 +60,10 @@ def test_every_name_of_a_reference_page_is_there_once():
     assert sorted(set(asked)) == sorted(asked)
 
 
-def test_every_public_function_class_and_module_says_what_it_is():
+def test_every_public_function_class_and_module_says_what_it_is(public_names):
     """Data may have its text below it, where only the generator sees it."""
     silent = []
-    for name in public_names():
+    for name in public_names:
         found = named(name)
         if callable(found) and hasattr(found, "__module__") and found.__module__.split(".")[0] in {"vmm", "paged"}:
             silent += [name] if not (found.__doc__ or "").strip() else []
@@ -95,10 +77,10 @@ def is_silent(member):
     return hasattr(function, "__code__") and not (function.__doc__ or "").strip()
 
 
-def test_an_error_that_a_public_call_raises_itself_is_in_its_text():
+def test_an_error_that_a_public_call_raises_itself_is_in_its_text(public_names):
     silent = [
         (name, error)
-        for name in public_names()
+        for name in public_names
         for name, function, text in callables(name, named(name))
         for error in raised_by(function)
         if error not in text
@@ -133,17 +115,14 @@ WITH_PYTHON = [page for page in PAGES if "\n```python\n" in page.read_text()]
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
-def test_the_python_of_a_page_runs(page, tmp_path):
+def test_the_python_of_a_page_runs(page, tmp_path, request):
     """All of its blocks as one program, beside the files that the page shows."""
     blocks = FENCE.findall(page.read_text())
     for _, _, title, text in blocks:
         if title:
             (tmp_path / title).write_text(text)
     if "\n```c++" in page.read_text():
-        try:
-            find_compiler()
-        except CompilerMissingError as error:
-            pytest.skip(str(error))
+        request.getfixturevalue("compiler")
     code = "".join(text for unrun, language, _, text in blocks if language == "python" and not unrun)
     done = run([sys.executable, "-W", "error", "-c", code], tmp_path)
     assert (done.returncode, done.stderr.replace(compiling(done.stderr), "")) == (0, "")
@@ -181,26 +160,18 @@ def test_there_are_commands_and_programs():
     assert len(WITH_PYTHON) >= 4
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The built site; a warning fails it."""
+@pytest.mark.exhaustive
+def test_the_site_builds_without_a_warning_has_every_public_name_and_fetches_nothing(public_names, tmp_path):
+    """One test, so that it is built once, and strictly: --quiet lets warnings pass."""
     pytest.importorskip("mkdocs", reason="the site needs the docs extra: python -m pip install -e '.[docs]'")
-    folder = tmp_path_factory.mktemp("site")
-    done = run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)], ROOT)  # --quiet is lax
+    done = run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)], ROOT)
     assert (done.returncode, re.findall(r"^(?:WARNING|ERROR).*", done.stderr, re.M)) == (0, []), done.stderr
-    return folder
 
-
-@pytest.mark.exhaustive
-def test_every_public_name_is_in_the_inventory_of_the_site(site):
-    _, _, _, _, packed = (site / "objects.inv").read_bytes().split(b"\n", 4)
+    _, _, _, _, packed = (tmp_path / "objects.inv").read_bytes().split(b"\n", 4)
     there = {line.split(" ", 1)[0] for line in zlib.decompress(packed).decode().splitlines()}
-    assert sorted(set(public_names()) - there) == []
+    assert sorted(public_names - there) == []
 
-
-@pytest.mark.exhaustive
-def test_the_site_fetches_nothing(site):
-    pages = list(site.rglob("*.html"))
+    pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > 10
     fetched = r"<(?:script|img|iframe|source)[^>]* src=\"(?:https?:)?//[^\"]*|<link[^>]* href=\"(?:https?:)?//[^\"]*"
     assert [(page.name, found) for page in pages for found in re.findall(fetched, page.read_text())] == []

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kernels_cu.compiler import find_compiler
-from kernels_cu.errors import CompilerMissingError
-
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("[0-9]*.py"))
 NEEDS_COMPILER = {
@@ -60,14 +57,6 @@ def stem(path):
     return path.stem
 
 
-def compiler_is_there():
-    try:
-        find_compiler()
-    except CompilerMissingError:
-        return False
-    return True
-
-
 def run(path, folder, *options, **environment):
     command = [sys.executable, *options, str(path)]
     environment = {**os.environ, "MPLBACKEND": "Agg", "VMM_DRIVER": "host", **environment}
@@ -75,9 +64,9 @@ def run(path, folder, *options, **environment):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=stem)
-def test_an_example_runs_and_shows_what_it_says(path, tmp_path):
-    if path.stem in NEEDS_COMPILER and not compiler_is_there():
-        pytest.skip("no C++ compiler: pip install 'pagewalk[host]'")
+def test_an_example_runs_and_shows_what_it_says(path, tmp_path, request):
+    if path.stem in NEEDS_COMPILER:
+        request.getfixturevalue("compiler")
     done = run(path, tmp_path, "-W", "error")
     assert (done.returncode, done.stderr) == (0, "")
     assert "You will see" in done.stdout

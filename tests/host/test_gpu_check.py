@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_cu.compiler import find_compiler
-from kernels_cu.errors import CompilerMissingError
 from paged.serving.driver_costs import driver_costs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -23,14 +21,6 @@ def _folder(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
 
 
-@pytest.fixture
-def _compiler():
-    try:
-        find_compiler()
-    except CompilerMissingError as error:
-        pytest.skip(str(error))
-
-
 def _dry_run(tmp_path, *arguments):
     path = tmp_path / "found.json"
     command = [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--dry-run", "--json", str(path), *arguments]
@@ -39,7 +29,7 @@ def _dry_run(tmp_path, *arguments):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("compiler")
 def test_a_dry_run_checks_one_item_of_each_kind(tmp_path):
     wanted = {
         "copy": ["copy 256 MiB"],
@@ -78,7 +68,7 @@ def test_a_dry_run_checks_one_item_of_each_kind(tmp_path):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("compiler")
 def test_the_whole_dry_run(tmp_path):
     done, found, _ = _dry_run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -127,7 +117,7 @@ def test_bytes_are_those_of_the_formula():
     assert case.moved_bytes(partial_rows=3) == kv + queries + tables + 2 * 3 * (4 * 64 + 4)
 
 
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("compiler")
 def test_a_kernel_that_misses_a_block_is_wrong(monkeypatch):
     from gpu import decode
     from gpu.bench import Bench

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 import vmm
-from kernels_cu.compiler import find_compiler
-from kernels_cu.errors import CompilerMissingError
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -20,14 +18,6 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 @pytest.fixture(autouse=True)
 def _folder(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-
-
-@pytest.fixture
-def _compiler():
-    try:
-        find_compiler()
-    except CompilerMissingError as error:
-        pytest.skip(str(error))
 
 
 class _Stream:
@@ -52,7 +42,7 @@ class _Stream:
         return SimpleNamespace(launch=lambda stream: self.steps.append("launch" if stream is self else "astray"))
 
 
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("compiler")
 def test_the_way_of_a_gpu_with_numpy_in_the_place_of_cupy(monkeypatch):
     """Everything that a run on a GPU does and a dry run does not, as far as it can be done without one."""
     from gpu import decode, side

@@ -4,32 +4,19 @@ import ast
 import contextlib
 import importlib
 import os
-import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kernels_cu import CompilerMissingError
-from kernels_cu.compiler import find_compiler
-
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted((ROOT / "tests" / "typing").glob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
-COMMAND_LINES = {"vmm.commands", "paged.commands"}
 NO_STUBS = "\n".join(
     f"[mypy-{name}.*]\nignore_missing_imports = true\nfollow_imports = skip"
     for name in ("cuda", "cupy", "matplotlib", "ml_dtypes")
 )
-
-
-def public_names():
-    for package in map(importlib.import_module, ("vmm", "paged", "kernels_cu")):
-        inside = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
-        for module in [package.__name__, *(name for name in inside if not name.endswith("__main__"))]:
-            if module not in COMMAND_LINES:
-                yield from (f"{module}.{name}" for name in getattr(importlib.import_module(module), "__all__", ()))
 
 
 def used_names(program):
@@ -62,13 +49,12 @@ def named(name):
     return found
 
 
-def test_every_public_name_is_used():
+def test_every_public_name_is_used(public_names):
     used = {name for program in PROGRAMS for name in used_names(program)}
     used |= {name.rpartition(".")[0] for name in used if "." in name}  # a module by what is in it
     same = {id(named(name)) for name in used}  # a module's other name is as good
-    names = set(public_names())
-    assert len(names) > 100
-    assert sorted(name for name in names - used if id(named(name)) not in same) == [], (
+    assert len(public_names) > 100
+    assert sorted(name for name in public_names - used if id(named(name)) not in same) == [], (
         "use each in one of the programs of tests/typing"
     )
 
@@ -81,12 +67,9 @@ LONG = {"user_of_paged"}  # it draws, replays and records
     [pytest.param(path, marks=pytest.mark.exhaustive) if path.stem in LONG else path for path in PROGRAMS],
     ids=lambda path: path.stem,
 )
-def test_a_program_runs(program, tmp_path):
+def test_a_program_runs(program, tmp_path, request):
     if "kernels" in program.stem:
-        try:
-            find_compiler()
-        except CompilerMissingError as error:
-            pytest.skip(str(error))
+        request.getfixturevalue("compiler")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
     command = [sys.executable, "-W", "error", str(program)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)

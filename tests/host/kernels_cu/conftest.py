@@ -11,9 +11,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from kernels_cu import CompilerMissingError, HostTarget
+from kernels_cu import HostTarget
 from kernels_cu.checked_launch import launch_checked
-from kernels_cu.compiler import find_compiler
 
 PTX = Path(__file__).with_name("ptx.cu")
 
@@ -50,12 +49,8 @@ def never() -> HostTarget:
 
 
 @pytest.fixture
-def target() -> HostTarget:
+def target(compiler: None) -> HostTarget:  # noqa: ARG001 - skips without one
     """The CPU; without a compiler for it the test is skipped."""
-    try:
-        find_compiler()
-    except CompilerMissingError as error:
-        pytest.skip(str(error))
     return HostTarget()
 
 

@@ -22,20 +22,9 @@ PAGES = {
 
 
 @pytest.fixture(scope="module")
-def rows(target_of_module):  # noqa: ARG001 - skips without a compiler
+def rows(compiler):  # noqa: ARG001 - skips without a compiler
     found = [row for rows in memory_report("bfloat16", 128, list(CASES)) for row in rows]
     return {(row.kernel, row.layout, row.order, row.place, row.write): row for row in found}
-
-
-@pytest.fixture(scope="module")
-def target_of_module():
-    from kernels_cu import CompilerMissingError
-    from kernels_cu.compiler import find_compiler
-
-    try:
-        find_compiler()
-    except CompilerMissingError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.exhaustive

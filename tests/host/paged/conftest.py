@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-import kernels_cu
 import paged
 import vmm
-from kernels_cu.compiler import find_compiler
 
 TWO_MIB = 2 << 20
 
@@ -43,12 +41,3 @@ def make_layout() -> Any:
 def picture() -> Any:
     """``picture_of``."""
     return picture_of
-
-
-@pytest.fixture(scope="session")
-def compiler() -> None:
-    """Skip, and say why, where no C++ compiler runs the kernels."""
-    try:
-        find_compiler()
-    except kernels_cu.CompilerMissingError:
-        pytest.skip("no C++ compiler: pip install 'pagewalk[host]'")

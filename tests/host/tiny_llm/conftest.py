@@ -8,21 +8,9 @@ from typing import Any
 
 import pytest
 
-import kernels_cu
-from kernels_cu.compiler import find_compiler
-
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 sys.path.insert(0, str(EXAMPLES))
-
-
-@pytest.fixture(scope="session")
-def compiler() -> None:
-    """Skip, and say why, where no C++ compiler runs the kernels."""
-    try:
-        find_compiler()
-    except kernels_cu.CompilerMissingError:
-        pytest.skip("no C++ compiler: pip install 'pagewalk[host]'")
 
 
 @pytest.fixture
