@@ -1,4 +1,7 @@
-"""Every command of the README runs, offline, from another folder; its Python too; and its tables are true."""
+"""Every command of the README runs, offline, from another folder; its Python too; and the files that it names exist.
+
+A command whose output stands in a document is run, and compared, by test_documented_outputs.
+"""
 
 import re
 import subprocess
@@ -9,13 +12,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-UNMARKED = re.sub(r"^<!-- output\b[^\n]*\n```.*?^```", "", README, flags=re.M | re.S)  # those are compared elsewhere
+UNMARKED = re.sub(r"^<!-- output\b[^\n]*\n```.*?^```", "", README, flags=re.M | re.S)
 FENCED = [line for block in re.findall(r"^```sh\n(.*?)^```", UNMARKED, re.M | re.S) for line in block.splitlines()]
 INLINE = re.findall(r"`(python -m (?:vmm|paged|kernels_cu) [^`]+|pagewalk [^`]+)`", README)
-COMMANDS = sorted({command for command in [*FENCED, *INLINE] if "pip install" not in command})
+MARKED = re.compile(r"^<!-- output(?:: slow)? -->\n```sh\n([^|\n]*?)(?: \|[^\n]*)?\n```", re.M)
+SHOWN = {
+    command
+    for path in (ROOT / "README.md", ROOT / "docs" / "commands.md")
+    for command in MARKED.findall(path.read_text())
+}
+COMMANDS = sorted({command for command in [*FENCED, *INLINE] if "pip install" not in command} - SHOWN)
 
 
-LONG = {"python -m kernels_cu report", "python -m paged replay", "python -m paged replay --plot growth.png"}
+LONG = {"python -m kernels_cu report", "python -m paged replay --plot growth.png"}
 """Ten seconds and more each."""
 
 
@@ -38,6 +47,7 @@ def folder(tmp_path):
 def test_there_are_commands():
     assert len(COMMANDS) >= 5
     assert set(COMMANDS) >= LONG
+    assert {"python -m paged replay", "python -m vmm settle"} <= SHOWN
     assert sum("pip install" in command for command in FENCED) == 2
 
 
