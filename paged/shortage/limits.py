@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from vmm import ChunkSupply, Share, Supply, format_size
-from vmm.accounts import UNNAMED
+from vmm.givers import Giver
 from vmm.shortage import Held, Limit, Portion
 from vmm.shortage.device_memory import device_limit, holders_on
 from vmm.shortage.report import sorted_limits
@@ -80,19 +81,16 @@ def _budget(pool: KVPool, asked: int) -> Limit:
 
 
 def _supply(pool: KVPool, asked: int) -> list[Limit]:
-    """The ceiling of a share, and the budget that it is a part of."""
-    supply, row = pool.shared_supply, pool.layout.row_bytes
-    found = []
-    if isinstance(supply, Share) and supply.ceiling is not None:
-        left = supply.ceiling - supply.in_use + supply.retiring
-        text = f"share {supply.name!r} has {format_size(supply.in_use)} of its ceiling {format_size(supply.ceiling)}"
-        found.append(Limit("ceiling", with_rows(pool, asked, left // row), text))
-    whole = whole_supply(supply)
-    if whole is not None and whole.budget is not None:
-        left = shared_room(pool)
-        text = f"{format_size(left)} of the shared budget of {format_size(whole.budget)} are left to this pool"
-        found.append(Limit("shared budget", with_rows(pool, asked, left // row), text))
-    return found
+    row = pool.layout.row_bytes
+    found = supply_limits(pool.shared_supply, pool)
+    return [Limit(one.name, with_rows(pool, asked, (one.allows or 0) // row), one.text) for one in found]
+
+
+def supply_limits(supply: Supply | None, *askers: Giver) -> list[Limit]:
+    """The ceiling of a share, and the budget that it is a part of, in bytes: with what others than ``askers`` spare."""
+    names = {"ceiling": "ceiling", "budget": "shared budget"}
+    found = () if supply is None else supply.limits(*askers)
+    return [dataclasses.replace(one, name=names[one.name]) for one in found if one.name in names]
 
 
 def whole_supply(supply: Supply | None) -> ChunkSupply | None:
@@ -104,12 +102,5 @@ def whole_supply(supply: Supply | None) -> ChunkSupply | None:
 
 def shared_room(pool: KVPool) -> int:
     """Bytes that the shared budget has for this pool: floors of others counted, and what they can spare."""
-    supply = pool.shared_supply
-    whole = whole_supply(supply)
-    assert whole is not None, "asked of a pool on a shared supply"
-    left = whole.budget or 0
-    for one in whole.holders():
-        mine = one.name == (supply.name if isinstance(supply, Share) else UNNAMED)
-        held = one.in_use - one.retiring
-        left -= held if mine else max(held - one.spare, one.floor)
-    return max(0, left)
+    found = supply_limits(pool.shared_supply, pool)
+    return next(one.allows or 0 for one in found if one.name == "shared budget")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vmm import Share, format_size, round_up
+from vmm import format_size
 from vmm.shortage import Limit, Remedy
 
 from ..blocks.block_pool import BlockPool
@@ -84,22 +84,20 @@ def _more_blocks(pool: KVPool, asked: int) -> Iterator[Remedy]:
 
 
 def _raise_ceiling(pool: KVPool, asked: int) -> Iterator[Remedy]:
-    share, row = pool.shared_supply, pool.layout.row_bytes
-    assert isinstance(share, Share), "only a share has a ceiling"
-    needed = _new_rows(pool, asked) * row
-    if needed <= shared_room(pool):
-        ceiling = round_up(share.in_use - share.retiring + needed, share.chunk_size)
-        text = f"raise the ceiling of {share.name!r} to {format_size(ceiling)} ({ceiling} bytes)"
-        yield Remedy("raise ceiling", ceiling, asked, text, f"{format_size(needed)} more of the shared budget")
+    return _of_supply(pool, asked, "raise ceiling")
 
 
 def _lower_floor(pool: KVPool, asked: int) -> Iterator[Remedy]:
+    return _of_supply(pool, asked, "lower floor")
+
+
+def _of_supply(pool: KVPool, asked: int, action: str) -> Iterator[Remedy]:
     """The supply tries it on its own books."""
     supply = pool.shared_supply
-    assert supply is not None, "only a shared supply has floors"
+    assert supply is not None, "only a shared supply has ceilings and floors"
     found = supply.shortage(_new_rows(pool, asked) * pool.layout.planes, pool)
     for one in found.remedies if found is not None else ():
-        if one.action == "lower floor":
+        if one.action == action:
             yield dataclasses.replace(one, allows=asked)
 
 

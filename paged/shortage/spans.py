@@ -11,6 +11,8 @@ from vmm.shortage import Held, Limit, Portion, Remedy, Shortage
 from vmm.shortage.device_memory import device_limit, holders_on
 from vmm.shortage.report import sorted_limits
 
+from .limits import supply_limits
+
 if TYPE_CHECKING:
     from ..contiguous import ContiguousKV
     from ..span import Span
@@ -114,10 +116,8 @@ def _steps(kv: ContiguousKV) -> list[Limit]:
     if kv.max_steps is not None:
         text = f"{format_size(kv.used_steps * kv.step_bytes)} of {format_size(kv.max_steps * kv.step_bytes)} committed"
         found.append(Limit("budget", kv.max_steps - kv.used_steps, text))
-    for one in () if kv.shared_supply is None else kv.shared_supply.limits():
-        if one.name != "device" and one.allows is not None:
-            name = "shared budget" if one.name == "budget" else one.name
-            found.append(Limit(name, one.allows // kv.step_bytes, one.text))
+    for one in supply_limits(kv.shared_supply):
+        found.append(Limit(one.name, (one.allows or 0) // kv.step_bytes, one.text))
     try:
         steps = kv.device.obtainable // kv.step_bytes
     except VmmError:

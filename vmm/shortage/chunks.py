@@ -93,7 +93,8 @@ class Books:
         """Ceiling and budget, as far as they are there, and the device."""
         found, mine, size = [], self.mine, self.size
         if mine.ceiling != UNBOUNDED:
-            text = f"{mine.name} has {format_size(mine.out * size)} of its ceiling {format_size(mine.ceiling * size)}"
+            has, most = format_size(mine.out * size), format_size(mine.ceiling * size)
+            text = f"share {mine.name!r} has {has} of its ceiling {most}"
             found.append(Limit("ceiling", max(0, mine.ceiling - mine.out) * size, text))
         if self.accounts.most != UNBOUNDED:
             used, most = format_size(self.accounts.out * size), format_size(self.accounts.most * size)

@@ -163,7 +163,7 @@ def test_9_a_floor_that_another_was_promised(device):
             sequence_of(pool, 4)
             found = report_of(pool, 1)
             assert (found.cause, found.limit.name, found.granted) == ("floor", "shared budget", 0)
-            assert "0 B of the shared budget of 8 MiB are left to this pool" in found.limit.text
+            assert "2 MiB of 8 MiB are in use, 6 MiB more are promised to others" in found.limit.text
             assert (found.remedies[0].action, found.remedies[0].value) == ("lower floor", ("qwen", 2 * ROW))
             other.set_bounds(floor=found.remedies[0].value[1])
             assert len(pool.allocate(1)) == 1
@@ -208,6 +208,24 @@ def test_portions_add_up(device):
         assert sizes["cached"] == 4 * block
         assert sum(sizes.values()) == pool.committed
         pool.free(raw)
+
+
+def test_what_another_pool_of_the_share_spares_is_to_be_had(device):
+    with (
+        vmm.ChunkSupply(device, ROW) as supply,
+        supply.share("llama", ceiling=3 * ROW) as share,
+        pool_of(device, supply=share) as mine,
+        pool_of(device, supply=share, reserve_rows=2) as other,
+    ):
+        sequence_of(other, 4)
+        other.free(other.allocate(8))
+        assert (other.empty_rows, mine.blocks_free) == (2, 8)
+        assert mine.shortage(8) is None
+        found = mine.shortage(9)
+        assert (found.cause, found.granted) == ("ceiling", 8)
+        assert (found.remedies[0].action, found.remedies[0].value) == ("raise ceiling", 4 * ROW)
+        share.set_bounds(ceiling=found.remedies[0].value)
+        assert len(mine.allocate(9)) == 9
 
 
 def test_the_text_is_five_lines_with_the_numbers(device):
