@@ -34,12 +34,10 @@ class HeapTurn(dict[int, object]):
                 raise StateError("this Heap is being changed by another thread; one thread at a time")
             holder.done.wait()
 
-    def end(self, me: object) -> bool:
-        """End the turn if it is ``me`` who has it; whether it was."""
-        mine = self.get(0) is me
-        if mine:
+    def end(self, me: object) -> None:
+        """End the turn if it is ``me`` who has it."""
+        if self.get(0) is me:
             del self[0]
-        return mine
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:

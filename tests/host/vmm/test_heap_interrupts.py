@@ -114,11 +114,6 @@ def test_an_interrupt_between_any_two_steps(name, keep):
     interrupt_everywhere(name, keep=keep)
 
 
-def test_the_steps_are_real():
-    """The count above is of instructions: an allocation has more of them than lines."""
-    assert len(list(dis.get_instructions(vmm.Heap.allocate))) > 100
-
-
 def test_books_that_are_not_mended_are_noticed(monkeypatch):
     monkeypatch.setattr(vmm.Heap, "_mend", lambda heap, block: heap.turn.end(block))
     with pytest.raises((AssertionError, LookupError)):

@@ -254,7 +254,7 @@ def test_a_stream_object_names_its_stream(heap, streams):
     assert heap.allocate(CHUNK, stream=streams[0]).address == block.address
 
 
-def test_the_stream_of_a_thread_is_another_in_each(heap):
+def test_the_stream_of_a_thread_is_another_in_each(device, heap, monkeypatch):
     """rmm#1393: CU_STREAM_PER_THREAD is one handle and many streams."""
     block = heap.allocate(CHUNK, stream=PER_THREAD)
     block.free()
@@ -264,7 +264,12 @@ def test_the_stream_of_a_thread_is_another_in_each(heap):
     thread.join()
     assert found[0].address != block.address
     assert heap.allocate(CHUNK, stream=PER_THREAD).address == block.address
-    found[0].free(after=PER_THREAD)
+    fill(device, found[0], 1, PER_THREAD)
+    allocated = heap.allocated
+    with monkeypatch.context() as busy:
+        busy.setattr(device, "finished", lambda _event: False)  # the work takes long
+        found[0].free(after=PER_THREAD)  # this thread's, not the one that it was allocated for
+    assert heap.allocated == allocated
 
 
 @pytest.mark.parametrize("handle", [-1, 1 << 64, 1 << 70])
