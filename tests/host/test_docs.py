@@ -15,6 +15,9 @@ from types import ModuleType
 
 import pytest
 
+import paged
+import vmm
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 # What is marked with output is run, and compared, by test_documented_outputs.
@@ -161,7 +164,7 @@ def test_there_are_commands_and_programs():
 
 
 @pytest.mark.exhaustive
-def test_the_site_builds_without_a_warning_has_every_public_name_and_fetches_nothing(public_names, tmp_path):
+def test_the_site_builds_without_a_warning_has_every_public_name_and_fetches_nothing(public_names, sweeping, tmp_path):
     """One test, so that it is built once, and strictly: --quiet lets warnings pass."""
     pytest.importorskip("mkdocs", reason="the site needs the docs extra: python -m pip install -e '.[docs]'")
     done = run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)], ROOT)
@@ -170,6 +173,9 @@ def test_the_site_builds_without_a_warning_has_every_public_name_and_fetches_not
     _, _, _, _, packed = (tmp_path / "objects.inv").read_bytes().split(b"\n", 4)
     there = {line.split(" ", 1)[0] for line in zlib.decompress(packed).decode().splitlines()}
     assert sorted(public_names - there) == []
+    split = {"vmm": (vmm.GrowableRange, vmm.ChunkSupply, vmm.StatisticsHeap), "paged": (paged.KVPool,)}
+    of_bases = {f"{package}.{name}" for package in split for name in sweeping.public_methods(*split[package])}
+    assert sorted(name for name in of_bases - there if not name.endswith("__init__")) == []
 
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > 10
