@@ -70,7 +70,7 @@ def root_key(salt: int) -> int:
 
     Of its digits: numbers that differ by a multiple of 2**61 - 1 have the same hash, and so have -1 and -2.
     """
-    return int(_mix(np.array([hash((_SECRET, str(salt))) & _WORD], np.uint64))[0])
+    return int(_mix(np.array([hash((_SECRET, hex(salt))) & _WORD], np.uint64))[0])
 
 
 @functools.lru_cache(maxsize=64)

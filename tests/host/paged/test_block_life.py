@@ -162,8 +162,8 @@ def test_random_operations_against_a_naive_model(shape, seed):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_hundred_thousand_random_operations_against_a_naive_model(shape):
+def test_two_hundred_thousand_random_operations_against_a_naive_model(shape):
     life = Life(shape, 5)
-    for _ in range(100_000 // 4):  # 200,000 over all shapes
+    for _ in range(25_000):  # in each of 8 shapes
         life.step()
     assert life.tables
