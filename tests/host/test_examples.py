@@ -104,13 +104,24 @@ def test_examples_are_numbered_without_a_gap_and_the_first_five_keep_their_names
     ]
 
 
+def indexed(index):
+    """The numbered examples of an index: (name, what it shows, what stands after that)."""
+    row = r"^\| \[(\d\d_\w+)\.py\]\((?:examples/)?\1\.py\) \| (.+?)((?: \(needs|  *\|).*)$"
+    return re.findall(row, (FOLDER.parent / index).read_text(), re.M)
+
+
 @pytest.mark.parametrize("index", ["examples/README.md", "README.md"])
-def test_an_index_names_every_example_in_order(index):
-    text = (FOLDER.parent / index).read_text()
-    named = re.findall(r"^\| \[(\w+)\.py\]\((?:examples/)?\1\.py\)", text, re.M)
-    assert named[: len(EXAMPLES)] == [path.stem for path in EXAMPLES]
+def test_an_index_names_every_example_in_order_and_says_which_need_a_compiler(index):
+    rows = indexed(index)
+    assert [name for name, _shows, _needs in rows] == [path.stem for path in EXAMPLES]
+    assert {name for name, _shows, needs in rows if "C++ compiler" in needs} == NEEDS_COMPILER
 
 
-def test_the_index_says_which_examples_need_a_compiler():
-    rows = re.findall(r"^\| \[(\d\d_\w+)\.py\].*\| ([^|]+) \|$", (FOLDER / "README.md").read_text(), re.M)
-    assert {name for name, needs in rows if "compiler" in needs} == NEEDS_COMPILER
+def test_both_indexes_say_the_same_of_an_example():
+    first, second = ([row[:2] for row in indexed(index)] for index in ("examples/README.md", "README.md"))
+    assert first == second
+
+
+def test_continuous_integration_runs_without_a_compiler_what_needs_none():
+    (numbers,) = re.findall(r"for example in ([\d ]+);", (FOLDER.parent / ".ci" / "run").read_text())
+    assert numbers.split() == [path.stem[:2] for path in EXAMPLES if path.stem not in NEEDS_COMPILER]

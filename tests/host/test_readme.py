@@ -72,6 +72,14 @@ def test_nothing_is_left_to_fill_in():
     assert re.findall(r"@\w+@|TO" + "DO", README) == []
 
 
+def test_every_figure_of_the_readme_is_in_the_page_of_what_was_measured():
+    number = r"\d(?:[\d,.]*\d)?(?:e-\d+)?"
+    page = set(re.findall(number, (ROOT / "docs" / "measured.md").read_text()))
+    rows = re.findall(r"^\| .* \| (.*\d.*) \|$", README.partition("## What was measured")[2], re.M)
+    assert len(rows) > 5
+    assert [row for row in rows if not set(re.findall(number, row)) <= page] == []
+
+
 def test_every_file_that_the_readme_names_is_there():
     named = set(re.findall(r"`((?:vmm|paged|kernels_cu|tests)/[\w/]*(?:\.py)?)`", README))
     named |= set(re.findall(r"\]\(((?:examples|docs)/[^)]+)\)", README))
