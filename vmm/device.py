@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .choice import open_driver
 from .driver import ILLEGAL_ADDRESS, Driver, error_of
@@ -21,6 +21,8 @@ from .streams import Stream, stream_handle
 from .uninterrupted import uninterrupted, whole
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from .recorder import Recorder
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -41,9 +43,6 @@ class Cache(Protocol):
 
     @property
     def releasable(self) -> int: ...
-
-
-Opened = TypeVar("Opened", bound="Device")
 
 
 class Device:
@@ -84,7 +83,7 @@ class Device:
         text = f"Device({self.ordinal}: {self.name}, driver {self.driver.name}, backing {self.backing}, "
         return f"{text}{format_size(self.total)}, granularity {format_size(self.granularity)})"
 
-    def __enter__(self: Opened) -> Opened:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

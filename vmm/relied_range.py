@@ -55,8 +55,9 @@ class ReliedRange(ABC):
         read.
         """
         form, user = describe_array(dtype, shape, offset), device or self.device
+        access = self._access_for(user, form, limit)
         self.relied_on = True
-        return self._views.array(self, user, form, self._access_for(user, form, limit))
+        return self._views.array(self, user, form, access)
 
     def tensor(
         self,
@@ -112,7 +113,7 @@ class ReliedRange(ABC):
         """Raise StateError, saying what ``action`` was refused, if an array views or a pin holds these bytes."""
         self._pins.refuse([(start, stop)], action)
         self._views.refuse([(start, stop)], action)
-        self.relied_on = bool(self._pins) or bool(self._views)
+        self.relied_on = bool(self._pins) or bool(self._views.spans())
 
     def used_chunks(self) -> set[int]:
         """The chunks that an array views or a pin holds, and that must not be unmapped or moved therefore."""

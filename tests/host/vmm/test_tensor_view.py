@@ -209,6 +209,17 @@ def test_an_address_tensor_only_keeps_the_range_open(memory):
     memory.close()
 
 
+def test_whoever_has_mere_addresses_is_not_looked_at_by_each_free(memory):
+    tensor = memory.address_tensor("uint8", memory.reserved)
+    memory.array("uint8", 8)  # dies at once
+    memory.check_unused(0, UNIT, "free")
+    assert not memory.relied_on
+    array = np.asarray(memory.tensor("uint8", 8))
+    memory.check_unused(UNIT, 2 * UNIT, "free")
+    assert memory.relied_on
+    del array, tensor
+
+
 def test_an_address_tensor_ends_where_the_addresses_do(memory):
     with pytest.raises(vmm.RangeError, match="beyond the 16777216 reserved"):
         memory.address_tensor("uint8", memory.reserved, 1)
