@@ -18,14 +18,13 @@ from .heap_chunks import HeapChunks
 from .heap_spare import HeapSpare
 from .heap_turn import HeapTurn
 from .late_frees import LateFrees
-from .sizes import Size, format_size, parse_size
+from .sizes import LARGEST, Size, format_size, parse_size
 from .streams import PER_THREAD, Stream
 from .supply import Supply
 from .uninterrupted import Uninterrupted, uninterrupted, whole
 from .views import Shape
 
 _LAST = ALIGNMENT - 1
-_LARGEST = 1 << 62
 
 
 class Heap:
@@ -123,7 +122,7 @@ class Heap:
                 turn.wait(block)
             if self._dropped:
                 self._late.collect_dropped(self._give)
-            block.requested = requested = size if type(size) is int and 0 < size <= _LARGEST else parse_size(size)
+            block.requested = requested = size if type(size) is int and 0 < size <= LARGEST else parse_size(size)
             block.size = length = requested + _LAST & ~_LAST
             arenas = self._small if length < self._large_from else self._large
             arena = arenas.get(stream) if stream is None or type(stream) is int else None

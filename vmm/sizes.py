@@ -15,7 +15,7 @@ Size = SupportsIndex | str
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "PIB": 1 << 50}
 _BINARY = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _TEXT = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*")
-_LARGEST = 1 << 62
+LARGEST = 1 << 62
 
 
 def parse_size(value: Size, *, name: str = "size") -> int:
@@ -30,7 +30,7 @@ def parse_size(value: Size, *, name: str = "size") -> int:
         vmm.errors.SizeError: size '2 GB' is not a size; write for example '2 MiB' (B, KiB, MiB, GiB, TiB or PiB)
     """
     size = _parse_text(value, name) if isinstance(value, str) else _parse_int(value, name)
-    if not 0 < size <= _LARGEST:
+    if not 0 < size <= LARGEST:
         raise SizeError(f"{name} must be more than 0 and at most 4 EiB, not {value!r}")
     return size
 

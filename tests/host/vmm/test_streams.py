@@ -87,11 +87,8 @@ def test_an_answer_that_is_not_the_protocols_is_refused():
 
 
 @pytest.fixture
-def handle(device):
-    with device.current():
-        made = int(vmm.driver.check("cuStreamCreate", device.driver.api.cuStreamCreate(1)))
-        yield made
-        device.driver.api.cuStreamDestroy(made)
+def handle(streams):
+    return streams[0]
 
 
 @pytest.mark.parametrize("kind", [Protocol, Torch, OldCupy, OldCore])
