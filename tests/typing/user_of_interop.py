@@ -33,15 +33,17 @@ def made(heap: vmm.Heap) -> dict[str, str]:
     return found
 
 
-def from_c(heap: vmm.Heap) -> interop.torch.HeapAllocator:
-    return interop.torch.allocator(heap)
+def of_its_kind(heap: vmm.Heap) -> tuple[interop.cupy.Allocator, interop.torch.HeapAllocator]:
+    return interop.cupy.allocator(heap), interop.torch.allocator(heap)
 
 
 def by_address(heap: vmm.Heap) -> int:
     """What the allocators stand on: addresses in, addresses out, from any thread."""
     memory: interop.malloc.Malloc = interop.malloc.of(heap)
-    address = memory.allocate(1000)
+    address = memory.allocate(1000, stream=0)
     memory.free(address)
+    interop.malloc.Held(memory, memory.allocate(4096), 0)  # freed when nobody has it
+    assert len(memory) == 0
     return address
 
 

@@ -1,8 +1,6 @@
-"""A user's program over tensors of ranges, blocks by address, and pools as other libraries take them."""
+"""A user's program over tensors of ranges, and pools as other libraries take them."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -20,15 +18,6 @@ def views() -> None:
         array = vmm.interop.numba.array(kv, "float32", 8)
         assert isinstance(array, np.ndarray)
         del view, array
-
-
-def blocks_by_address() -> None:
-    with vmm.Device(0, driver=vmm.HostDriver(memory="64 MiB")) as device, vmm.Heap(device, "1 GiB") as heap:
-        held: vmm.interop.malloc.Malloc = vmm.interop.malloc.of(heap)
-        address: int = held.allocate(4096, stream=0)
-        owner = vmm.interop.malloc.Held(held, address, 0)
-        del owner
-        assert len(held) == 0
 
 
 def pools() -> None:
@@ -54,24 +43,6 @@ def pools() -> None:
             print(flashinfer.mla_cache(pool, 0).shape)
 
 
-def on_a_gpu(heap: vmm.Heap, memory: vmm.GrowableRange) -> list[Any]:
-    """Not called here: each needs its library, and all but the last two a GPU."""
-    allocator: vmm.interop.cupy.Allocator = vmm.interop.cupy.allocator(heap)
-    pluggable: vmm.interop.torch.HeapAllocator = vmm.interop.torch.allocator(heap)
-    growing = vmm.interop.torch.GrowableTensor(memory, "float16", (8, 128))
-    return [
-        allocator,
-        pluggable.collect(),
-        vmm.interop.torch.mem_pool(heap),
-        vmm.interop.cuda_core.memory_resource(heap),
-        vmm.interop.rmm.memory_resource(heap),
-        vmm.interop.numba.memory_manager(heap),
-        growing.append(4),
-        vmm.interop.torch.tensor(memory, "bfloat16", (4, 8)),
-    ]
-
-
 if __name__ == "__main__":
     views()
-    blocks_by_address()
     pools()
