@@ -84,7 +84,7 @@ bool Workplace::run(uint64_t number, Watch& watch) {
     block_.index = launch_.order.index(number);
     block_.random = launch_.order.seed_of(number);
     block_.status = Status::DONE;
-    watch.begin(&block_);
+    watch.begin(&block_);  // from here on an interrupt finds the block; one before has set the launch's status
     if (__atomic_load_n(&launch_.status, __ATOMIC_ACQUIRE) != int(Status::DONE)) return false;
     const bool complete = run_block(block_);
     watch.begin(nullptr);

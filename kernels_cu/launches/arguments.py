@@ -8,17 +8,19 @@ import numpy as np
 
 from ..arrays import Array, ArrayView, optional_view
 from ..errors import LaunchError
+from ..launch_shape import MOST_BLOCKS
 from ..paged_kv import VECTOR_BYTES, PagedKV
 from ..parameters import Argument
 from ..plan import DecodePlan
+from ..plan_prefill import PrefillPlan
 from ..scoring import LOG2_E, checked_scale
-from ..whole_numbers import MOST_HEADS
+from ..whole_numbers import check_heads
 
 WARP = 32
 FLOATS = ("float32", "float16", "bfloat16")
 HALVES = ("float16", "bfloat16")
-MOST_ROWS = MOST_HEADS
-"""The y and z extents of a grid end here."""
+MOST_ROWS = MOST_BLOCKS
+"""Each has a place in the y extent of a grid."""
 
 
 def pool_arguments(kv: PagedKV) -> tuple[Argument, ...]:
@@ -39,9 +41,23 @@ def row_strides(*views: ArrayView) -> tuple[Argument, ...]:
 
 def group_of(query_heads: int, kv_heads: int) -> int:
     """Query heads that share a KV head."""
-    if query_heads == 0 or query_heads % kv_heads:
-        raise LaunchError(f"query has {query_heads} heads, which is not a multiple of the {kv_heads} KV heads")
+    check_heads(query_heads, kv_heads)
     return query_heads // kv_heads
+
+
+def check_kv_heads(kv: PagedKV, plan: DecodePlan | PrefillPlan) -> None:
+    """Raise LaunchError for a plan of another number of KV heads."""
+    if plan.kv_heads != kv.kv_heads:
+        raise LaunchError(f"the plan is made for {plan.kv_heads} KV heads, the pool has {kv.kv_heads}")
+
+
+def check_room(kv: PagedKV, plan: DecodePlan | PrefillPlan, columns: int) -> None:
+    """Raise LaunchError for a sequence longer than block tables with so many ``columns``."""
+    if plan.longest > columns * kv.block_size:
+        raise LaunchError(
+            f"the longest sequence has {plan.longest} tokens, but block_tables has room for "
+            f"{columns} blocks of {kv.block_size}"
+        )
 
 
 def scale_log2(scale: float | None, head_dim: int) -> float:

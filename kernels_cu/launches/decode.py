@@ -16,7 +16,7 @@ from ..parameters import Argument
 from ..plan import DecodePlan
 from ..scoring import Scoring
 from ..target import Target
-from .arguments import HALVES, WARP, addresses, partial_views, pool_arguments, row_strides
+from .arguments import HALVES, WARP, addresses, check_kv_heads, check_room, partial_views, pool_arguments, row_strides
 from .decode_build import WARPS, decode_build, decode_constants
 from .merge import decode_merge
 
@@ -49,11 +49,7 @@ def paged_decode(
     that do not fit, target.fault(...) for memory that is not there.
     """
     tables = view("block_tables", block_tables, target.arch, "int32", (plan.sequences, None))
-    if plan.longest > tables.shape[1] * kv.block_size:
-        raise LaunchError(
-            f"the longest sequence has {plan.longest} tokens, but block_tables has room for "
-            f"{tables.shape[1]} blocks of {kv.block_size}"
-        )
+    check_room(kv, plan, tables.shape[1])
 
     def look() -> None:
         check_tables(kv, block_tables, lengths, first_seen(lengths, 1, plan.window))
@@ -128,8 +124,7 @@ def _launch(
     look: Callable[[], None] | None = None,
 ) -> None:
     """Launch ``kernel``, which finds a sequence's tokens by a row of ``walk``, and the merge if there is one."""
-    if plan.kv_heads != kv.kv_heads:
-        raise LaunchError(f"the plan is made for {plan.kv_heads} KV heads, the pool has {kv.kv_heads}")
+    check_kv_heads(kv, plan)
     arch, dtype, rows = target.arch, arrays.dtype(kv), (plan.sequences, plan.query_heads)
     queries = view("query", arrays.query, arch, dtype, (*rows, kv.head_dim))
     outs = view("out", arrays.out, arch, dtype, (*rows, kv.head_dim), writable=True)

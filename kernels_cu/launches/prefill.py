@@ -15,7 +15,7 @@ from ..scoring import Scoring
 from ..shared_memory import most_shared_bytes
 from ..target import Target
 from ..whole_numbers import MOST_TOKENS, whole_number
-from .arguments import HALVES, WARP, addresses, pool_arguments, row_strides
+from .arguments import HALVES, WARP, addresses, check_kv_heads, check_room, pool_arguments, row_strides
 from .decode_build import TILE, WARPS, check_walkable
 
 
@@ -54,7 +54,10 @@ def paged_prefill(
     tiles = view("tiles", plan.tiles, arch, "int32", (None, 2))
     starts = view("query_starts", plan.query_starts, arch, "int32", (plan.sequences + 1,))
     counts = view("lengths", plan.lengths, arch, "int32", (plan.sequences,))
-    _check(kv, plan, tables.shape[1], window)
+    check_kv_heads(kv, plan)
+    check_room(kv, plan, tables.shape[1])
+    if window is not None:
+        whole_number("window", window, 1, MOST_TOKENS)
     build = prefill_build(kv.dtype, kv.head_dim, kv.layout, arch)
     arguments = (
         *pool_arguments(kv),
@@ -113,15 +116,3 @@ def prefill_constants(
         "MIN_BLOCKS": build[0],
         **options,
     }
-
-
-def _check(kv: PagedKV, plan: PrefillPlan, columns: int, window: int | None) -> None:
-    if plan.kv_heads != kv.kv_heads:
-        raise LaunchError(f"the plan is made for {plan.kv_heads} KV heads, the pool has {kv.kv_heads}")
-    if plan.longest > columns * kv.block_size:
-        raise LaunchError(
-            f"the longest sequence has {plan.longest} tokens, but block_tables has room for "
-            f"{columns} blocks of {kv.block_size}"
-        )
-    if window is not None:
-        whole_number("window", window, 1, MOST_TOKENS)
