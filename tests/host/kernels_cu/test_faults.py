@@ -198,13 +198,14 @@ def test_a_crash_that_is_not_a_kernels_is_still_a_crash_with_a_traceback():
 
 def test_a_crash_beside_a_running_kernel_goes_to_the_processs_own_handler(target):  # noqa: ARG001
     done = _run_in_a_process_of_its_own("""
+        began = threading.Event()
         def forever():
             good = np.zeros(1, np.int32)
             while True:
                 touch(HostTarget(HostRun(threads=1)), good.ctypes.data, write=True, grid=200_000)
+                began.set()
         threading.Thread(target=forever, daemon=True).start()
-        import time
-        time.sleep(1)
+        assert began.wait(60)
         faulthandler._sigsegv()
     """)
     assert done.returncode == -signal.SIGSEGV
