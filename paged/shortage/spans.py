@@ -42,19 +42,17 @@ def open_shortage(kv: ContiguousKV) -> Shortage:
 
 def beyond_length(kv: ContiguousKV, span: Span, tokens: int) -> Shortage:
     """Why a span cannot have so many tokens: its addresses end."""
-    left, longer = kv.max_length - span.length, span.length + tokens
-    text = f"{span.length} of {kv.max_length} tokens that have addresses are in use"
-    remedy = Remedy("more addresses", longer, tokens, f"make it with max_length={longer}", "addresses only")
+    limit = _addresses(kv, span.length)
     return Shortage(
         name=f"{kv.range.name}, span {span.index}",
         unit="tokens",
         asked=tokens,
-        granted=left,
-        cause="virtual range",
-        limits=(Limit("virtual range", left, text),),
+        granted=limit.allows,
+        cause=limit.name,
+        limits=(limit,),
         portions=_portions(kv),
         holders=_holders(kv),
-        remedies=(remedy,),
+        remedies=(_more_addresses(span.length, tokens),),
     )
 
 
@@ -65,9 +63,7 @@ def span_shortage(kv: ContiguousKV, tokens: int, span: Span | None = None) -> Sh
     length = 0 if span is None else span.length
     if length + tokens > kv.max_length and span is not None:
         return beyond_length(kv, span, tokens)
-    limits = sorted_limits(
-        [Limit("virtual range", kv.max_length - length, f"{length} tokens are there"), *_memory(kv, length)]
-    )
+    limits = sorted_limits([_addresses(kv, length), *_memory(kv, length)])
     granted = limits[0].allows or 0
     if tokens <= granted:
         return None
@@ -105,6 +101,11 @@ def spans_explained(kv: ContiguousKV, span: Span, tokens: int) -> Iterator[None]
         raise
 
 
+def _addresses(kv: ContiguousKV, length: int) -> Limit:
+    text = f"{length} of {kv.max_length} tokens that have addresses are in use"
+    return Limit("virtual range", kv.max_length - length, text)
+
+
 def _memory(kv: ContiguousKV, length: int) -> list[Limit]:
     """Own budget, the shared supply's, and the device, each in tokens beyond ``length``."""
     return [Limit(one.name, _tokens(kv, length, one.allows or 0), one.text) for one in _steps(kv)]
@@ -132,15 +133,18 @@ def _tokens(kv: ContiguousKV, length: int, steps: int) -> int:
 
 
 def _remedies(kv: ContiguousKV, span: Span | None, tokens: int, needed: int, limit: Limit) -> list[Remedy]:
-    """A larger budget, where the rest allows it; else one of the other spans, the shortest that is enough."""
+    """More addresses or a larger budget, where the rest allows it; or one of the other spans, the shortest enough."""
     length = 0 if span is None else span.length
+    lacking = needed - min((one.allows or 0 for one in _steps(kv)), default=0)
+    if limit.name == "virtual range":  # which no other span has
+        return [_more_addresses(length, tokens)] if lacking <= 0 else []
     found = []
-    if limit.name == "budget" and _others_allow(kv, length, tokens, "budget"):
+    others = [one.allows or 0 for one in _memory(kv, length) if one.name != "budget"]
+    if limit.name == "budget" and all(allowed >= tokens for allowed in others):
         budget = (kv.used_steps + needed) * kv.step_bytes
         more = budget - (kv.max_steps or 0) * kv.step_bytes
         text = f"make it with budget={budget} ({format_size(budget)})"
         found.append(Remedy("raise budget", budget, tokens, text, f"{format_size(more)} more of the device"))
-    lacking = needed - min((one.allows or 0 for one in _steps(kv)), default=0)
     enough = [one for one in kv.spans if one is not span and kv.steps(one.length) >= lacking]
     if enough:
         chosen = min(enough, key=lambda one: one.length)
@@ -149,8 +153,9 @@ def _remedies(kv: ContiguousKV, span: Span | None, tokens: int, needed: int, lim
     return found
 
 
-def _others_allow(kv: ContiguousKV, length: int, tokens: int, name: str) -> bool:
-    return all(one.allows is None or one.allows >= tokens for one in _memory(kv, length) if one.name != name)
+def _more_addresses(length: int, tokens: int) -> Remedy:
+    longer = length + tokens
+    return Remedy("more addresses", longer, tokens, f"make it with max_length={longer}", "addresses only")
 
 
 def _portions(kv: ContiguousKV) -> tuple[Portion, ...]:

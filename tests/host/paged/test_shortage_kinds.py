@@ -55,6 +55,9 @@ def test_a_span_is_longer_than_its_addresses(device):
         report = report_of(span.append, 57, error=vmm.RangeError)
         assert (report.cause, report.asked, report.granted) == ("virtual range", 57, 56)
         assert report == span.shortage(57)
+        found = kv.shortage(257)  # of a span that is not open yet: closing another would not help
+        assert (found.cause, found.granted) == ("virtual range", 256)
+        assert [(one.action, one.value) for one in found.remedies] == [("more addresses", 257)]
     with spans_of(device, max_length=report.remedies[0].value) as kv:
         kv.open().append(257)
 
