@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import operator
 import threading
 from typing import Any
 
@@ -28,6 +27,7 @@ from .span import Span
 from .span_checks import check_append, check_span, check_spans
 from .span_layout import SpanLayout, chunk_of, steps_in
 from .spec import KVSpec
+from .whole_number import more_tokens, whole_number
 
 
 class ContiguousKV:
@@ -134,7 +134,7 @@ class ContiguousKV:
 
     def steps(self, length: int) -> int:
         """Chunks in each plane that ``length`` tokens need."""
-        return self.layout.steps(length)
+        return self.layout.steps(whole_number("length", length))
 
     def can_commit(self, steps: int) -> bool:
         """Whether ``steps`` more chunks a plane can be had now."""
@@ -144,7 +144,8 @@ class ContiguousKV:
         return left is None or steps * self.step_bytes <= left
 
     def can_open(self, tokens: int = 1) -> bool:
-        """Whether a span is free and ``tokens`` tokens have room in it now."""
+        """Whether a span is free and ``tokens`` tokens have room in it now. Raises RangeError for a negative number."""
+        tokens = more_tokens(tokens)
         return bool(self.free_spans) and tokens <= self.max_length and self.can_commit(self.steps(tokens))
 
     def shortage(self, tokens: int = 1, span: Span | None = None) -> Shortage | None:
@@ -155,7 +156,7 @@ class ContiguousKV:
         if span is not None:
             self.check_mine(span)
         self.check_open()
-        return span_shortage(self, operator.index(tokens), span)
+        return span_shortage(self, whole_number("tokens", tokens), span)
 
     def address(self, span: Span, token: int, layer: int = 0, component: int = K, head: int = 0, d: int = 0) -> int:
         """The address of one number of K or V of a token of a span.
@@ -190,7 +191,7 @@ class ContiguousKV:
         Raises ClosedError for a closed span or pool, StateError for another's span, OutOfMemoryError where the budget
         or the device has no room; nothing has changed then.
         """
-        tokens = operator.index(tokens)  # NumPy's small ints overflow when they are multiplied by bytes
+        tokens = more_tokens(tokens)
         check_append(self, span, tokens)
         before, after = self.steps(span.length), self.steps(span.length + tokens)
         if after > before:

@@ -6,18 +6,18 @@ Nothing here guards against a second thread or an interrupt: what calls it does.
 from __future__ import annotations
 
 import contextlib
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmm import RangeError, Stream
+from vmm import Stream
 
 from .allocation import take, take_array
 from .block_copies import copy_blocks
 from .prefix.chain_hash import Tokens
 from .release import free
 from .tables.block_table import Slots, slots_of
+from .whole_number import more_tokens
 
 if TYPE_CHECKING:
     from .pool import KVPool
@@ -88,14 +88,11 @@ def token_count(tokens: Any) -> int:
     if type(tokens) is int and tokens >= 0:
         return tokens
     try:
-        count = operator.index(tokens)
+        return more_tokens(tokens)
     except TypeError:
         raise ValueError(
             f"append takes a number of tokens, or their ids in a list or an array, not {tokens!r}"
         ) from None
-    if count < 0:
-        raise RangeError(f"cannot append {count} tokens; append 0 or more")
-    return count
 
 
 # -- steps ------------------------------------------------------------------------------------------------------

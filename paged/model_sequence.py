@@ -7,7 +7,7 @@ import logging
 import operator
 from typing import TYPE_CHECKING
 
-from vmm import After, OutOfMemoryError, RangeError, Shortage, Stream, VmmError
+from vmm import After, OutOfMemoryError, Shortage, Stream, VmmError
 from vmm.finishing import Finishing
 from vmm.uninterrupted import uninterrupted
 
@@ -17,7 +17,7 @@ from .prefix.known_tokens import TokenIds, as_ids
 from .sequence import Sequence
 from .shortage.groups import group_shortage
 from .tables.block_table import Slots
-from .whole_number import whole_number
+from .whole_number import more_tokens, whole_number
 
 if TYPE_CHECKING:
     from .model_pool import ModelPool
@@ -43,9 +43,7 @@ class ModelSequence:
 
     def can_append(self, tokens: int) -> bool:
         """Whether ``tokens`` more tokens can be had in every group now. Raises RangeError for a negative number."""
-        tokens = whole_number("tokens", tokens)
-        if tokens < 0:
-            raise RangeError(f"cannot append {tokens} tokens; append 0 or more")
+        tokens = more_tokens(tokens)
         return self.model.plan([_blocks_for(part, tokens) for part in self.parts]) is not None
 
     def shortage(self, tokens: int) -> Shortage | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING
 
 from vmm import After, Shortage
+
+from .whole_number import more_tokens
 
 if TYPE_CHECKING:
     from .contiguous import ContiguousKV
@@ -28,8 +29,8 @@ class Span:
         return self.kv.layout.room(self.length)
 
     def can_append(self, tokens: int) -> bool:
-        """Whether ``tokens`` more tokens can be had now."""
-        longer = self.length + operator.index(tokens)
+        """Whether ``tokens`` more tokens can be had now. Raises RangeError for a negative number."""
+        longer = self.length + more_tokens(tokens)
         return longer <= self.kv.max_length and self.kv.can_commit(self.kv.steps(longer) - self.kv.steps(self.length))
 
     def shortage(self, tokens: int) -> Shortage | None:

@@ -36,10 +36,8 @@ def check_span(kv: ContiguousKV, span: Span) -> None:
 
 
 def check_append(kv: ContiguousKV, span: Span, tokens: int) -> None:
-    """As ``check_span``; and RangeError for a negative number and, with its report, beyond what a span can hold."""
+    """As ``check_span``; and RangeError, with its report, beyond what a span can hold."""
     check_span(kv, span)
-    if tokens < 0:
-        raise RangeError(f"cannot append {tokens} tokens; append 0 or more")
     if span.length + tokens > kv.max_length:
         text = f"cannot append {tokens} tokens to {span.length}: a span holds at most {kv.max_length}"
         error = RangeError(f"{text}; raise max_length: addresses cost no physical memory")

@@ -46,11 +46,24 @@ def test_a_free_with_something_that_is_no_id_changes_nothing(pool, odd):
     pool.free(held)
 
 
-def test_less_than_nothing_is_no_answer(pool):
-    sequence = pool.sequence()
-    for ask in (lambda: pool.can_allocate(-1), lambda: sequence.can_append(-5), lambda: pool.allocate(-1)):
+def test_less_than_nothing_is_no_answer(pool, spans):
+    sequence, span = pool.sequence(), spans.open()
+    for ask in (
+        lambda: pool.can_allocate(-1),
+        lambda: pool.allocate(-1),
+        lambda: sequence.can_append(-5),
+        lambda: span.can_append(-5),
+        lambda: spans.can_open(-5),
+    ):
         with pytest.raises(vmm.RangeError, match="-"):
             ask()
+
+
+def test_whether_a_span_has_room_is_asked_in_whole_numbers_of_any_kind(spans):
+    assert spans.can_open(np.int16(20000))
+    assert spans.steps(np.int16(20000)) == spans.steps(20000)
+    with pytest.raises(TypeError, match=r"tokens must be a whole number, not 1\.5"):
+        spans.can_open(1.5)
 
 
 def test_a_claim_names_each_block_once(pool):
