@@ -44,6 +44,8 @@ def main() -> None:
             sequence.append(1)
         except vmm.StateError as error:
             print(f"refused: {error}")
+        else:
+            raise AssertionError("a pool that sleeps took a token")
 
         residency.wake("weights")
         residency.wake("kv")

@@ -47,6 +47,8 @@ def main() -> None:
             kv.grant(reader, "none")
         except vmm.StateError as error:
             print(f"not yet: {error}")
+        else:
+            raise AssertionError("an array of device 1 lost its right")
         del theirs, mine
         kv.grant(reader, "none")
         print(f"now device 1 has {owner.driver.get_access(reader.ordinal, kv.base).name}")

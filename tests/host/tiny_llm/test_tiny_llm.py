@@ -67,7 +67,7 @@ def test_a_tour_that_is_wrong_is_exit_status_1(here, monkeypatch):
 
 
 @pytest.mark.usefixtures("compiler")
-def test_the_published_text_and_the_speed(examples, stories):
+def test_the_published_text_and_a_line_of_figures(examples, stories):
     done = run(examples, stories / "stories260K.bin")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (stories / "stories260K_greedy.txt").read_text()
