@@ -57,15 +57,6 @@ def build_kernel(source: Path, constants: Constants, observed: bool = False) -> 
 
     Raises CompilerMissingError or CompileError.
     """
-    try:
-        return _build_kernel(source, constants, observed)
-    except CompileError as error:
-        if fault := name_fault(source, source.read_text(encoding="utf-8")):
-            raise CompileError(fault) from error
-        raise
-
-
-def _build_kernel(source: Path, constants: Constants, observed: bool) -> Path:
     compiler, options, text = find_compiler(), define(constants), host_source(source)
     before, behind = _build_part(compiler, "before_shared"), _build_part(compiler, "behind_shared")
     observing = () if not observed else OBSERVED if compiler.is_clang else (*OBSERVED, WHOLE_VECTORS)
@@ -77,7 +68,10 @@ def _build_kernel(source: Path, constants: Constants, observed: bool) -> Path:
         # Linked without the option: no library of the compiler comes in, and the calls go to our own functions. In this
         # order, which compilers do not keep between sources and objects: shared arrays lie between their edges.
         objects = path.with_suffix(".o")
-        _compile(compiler, source.stem, (*options, *observing), text, objects)
+        try:
+            _compile(compiler, source.stem, (*options, *observing), text, objects)
+        except CompileError as error:
+            raise CompileError(name_fault(source, source.read_text(encoding="utf-8")) or str(error)) from error
         linked = map(str, (before, objects, *witness, behind))
         compiler.run(source.stem, *linked, "-shared", "-lm", "-o", str(path))
 

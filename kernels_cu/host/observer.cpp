@@ -30,9 +30,9 @@ void see_shared(Fiber* fiber, unsigned lane, const void* address, unsigned bytes
     const unsigned warp = warp_index(fiber);
     if (observer.races && !observer.races->access(warp * WARP_LANES + lane, offset, bytes, kind, at))
         stop_block(fiber, Status::RACE, offset);
+    if (!observer.meter || kind == Access::LANDING) return;
     const Uncut uncut(fiber);  // the meter's lists grow
-    if (observer.meter && kind != Access::LANDING)
-        observer.meter->access(warp, lane, offset, bytes, {at, kind != Access::READ, true});
+    observer.meter->access(warp, lane, offset, bytes, {at, kind != Access::READ, true});
 }
 
 // False if it is not the cache, or nobody counts.
