@@ -38,26 +38,7 @@ class AttachedKV:
         if not isinstance(memory, SharedRange) or not isinstance(handoff, Handoff):
             kinds = f"{type(memory).__name__} and {type(handoff).__name__}"
             raise ValueError(f"AttachedKV takes what attach returned and a Handoff (from_json makes it), not {kinds}")
-        if memory.chunk_size != handoff.layout.chunk:
-            raise ValueError(
-                f"{memory.name!r} has chunks of {memory.chunk_size} bytes, the handoff of {handoff.layout.chunk}; "
-                "attach to the range of the pool that it was made of"
-            )
-        held = [set(table) - {DROPPED} for table in handoff.tables]
-        if any(held) and handoff.layout.block_bytes > memory.committed:
-            raise ValueError(
-                f"one block of the handoff has {handoff.layout.block_bytes} bytes, all that {memory.name!r} shares has "
-                f"{memory.committed}; attach to the range of the pool that it was made of"
-            )
-        shared = set(memory.committed_chunks())
-        for number, blocks in enumerate(held):
-            for block in blocks:
-                missing = next((chunk for chunk in handoff.chunks_of(block) if chunk not in shared), None)
-                if missing is not None:
-                    raise StateError(
-                        f"block {block} of sequence {number} lies in chunk {missing}, which is not shared; "
-                        "give the exporter the chunks of the handoff"
-                    )
+        _check_shared(memory, handoff)
         self.memory, self.handoff = memory, handoff
         self.device, self.layout = memory.device, handoff.layout
         self.tables: Tables = np.maximum(batch_tables(handoff.tables), 0)  # a dropped block's entry is an id, as any
@@ -85,3 +66,27 @@ class AttachedKV:
         chosen = np.array(listed, np.int64)
         tables = np.asarray(self.tables[chosen], like=like)
         return StepTables(tables, self.lengths[chosen], self._dropped[chosen])
+
+
+def _check_shared(memory: SharedRange, handoff: Handoff) -> None:
+    """Refuse what a kernel would read beyond the memory: another pool's layout, and blocks that are not shared."""
+    if memory.chunk_size != handoff.layout.chunk:
+        raise ValueError(
+            f"{memory.name!r} has chunks of {memory.chunk_size} bytes, the handoff of {handoff.layout.chunk}; "
+            "attach to the range of the pool that it was made of"
+        )
+    held = [set(table) - {DROPPED} for table in handoff.tables]
+    if any(held) and handoff.layout.block_bytes > memory.committed:  # or to count one block's chunks could take minutes
+        raise ValueError(
+            f"one block of the handoff has {handoff.layout.block_bytes} bytes, all that {memory.name!r} shares has "
+            f"{memory.committed}; attach to the range of the pool that it was made of"
+        )
+    shared = set(memory.committed_chunks())
+    for number, blocks in enumerate(held):
+        for block in blocks:
+            missing = next((chunk for chunk in handoff.chunks_of(block) if chunk not in shared), None)
+            if missing is not None:
+                raise StateError(
+                    f"block {block} of sequence {number} lies in chunk {missing}, which is not shared; "
+                    "give the exporter the chunks of the handoff"
+                )
