@@ -8,13 +8,13 @@ of one layer lies ``token_bytes`` apart from token to token.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 
 from vmm import Device, Size, Supply, format_size, parse_size, round_up
 
 from .layout import K, check_place
 from .spec import KVSpec
+from .whole_number import whole_number
 
 ORDERS = ("layer", "token")
 
@@ -40,12 +40,12 @@ class SpanLayout:
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise ValueError(f"order {self.order!r} is unknown; use 'layer' or 'token'")
+        spec, set_field = self.spec, object.__setattr__
+        for name in ("max_length", "max_sequences"):
+            set_field(self, name, whole_number(name, getattr(self, name)))
         if self.max_length < 1 or self.max_sequences < 1:
             counts = f"max_length {self.max_length} and max_sequences {self.max_sequences}"
             raise ValueError(f"{counts} must be at least 1")
-        spec, set_field = self.spec, object.__setattr__
-        set_field(self, "max_length", operator.index(self.max_length))
-        set_field(self, "max_sequences", operator.index(self.max_sequences))
         set_field(self, "planes", spec.layers * spec.components if self.order == "layer" else 1)
         set_field(self, "unit", spec.token_bytes // self.planes)
         set_field(self, "span_stride", round_up(self.max_length * self.unit, self.chunk))

@@ -92,3 +92,10 @@ def test_an_explanation_prints_as_lines(pool):
     assert lines[0].startswith("address 0x")
     assert any(line.endswith("token 18") for line in lines)
     assert "layout" not in repr(pool.explain(pool.address(block=1)))
+
+
+@pytest.mark.parametrize(("name", "odd"), [("max_length", "4096"), ("max_sequences", 2.5)])
+def test_the_counts_of_a_reservation_are_whole_numbers(device, name, odd):
+    counts = {"max_length": 64, "max_sequences": 2, name: odd}
+    with pytest.raises(TypeError, match=f"^{name} must be a whole number, not {odd!r}$"):
+        paged.ContiguousKV(device, paged.KVSpec(1, 2, 64), **counts)
