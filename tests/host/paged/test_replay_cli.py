@@ -21,7 +21,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def run(*args: object) -> Result:
-    return CliRunner().invoke(main, ["replay", *(str(arg) for arg in args)])
+    """A replay in this process: what several processes do is tested by commands of their own."""
+    return CliRunner().invoke(main, ["replay", "--processes", "1", *(str(arg) for arg in args)])
 
 
 @pytest.fixture
@@ -248,10 +249,11 @@ def test_a_run_that_fails_is_one_line_and_status_1(trace: Path, monkeypatch) -> 
 
 
 def test_as_a_command_of_its_own(trace: Path) -> None:
-    command = [sys.executable, "-m", "paged", "replay", str(trace), "--driver", "host", "--json"]
+    policies = ["--policy", "static", "--policy", "paged-vmm", "--processes", "2"]
+    command = [sys.executable, "-m", "paged", "replay", str(trace), "--driver", "host", "--json", *policies]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     report = json.loads(found.stdout)
-    assert {policy["completed"] + policy["rejected"] for policy in report["policies"].values()} == {30}
+    assert [policy["completed"] + policy["rejected"] for policy in report["policies"].values()] == [30, 30]
     assert "\x1b" not in found.stderr  # no bar and no colours in a pipe
 
 

@@ -16,7 +16,7 @@ from paged.serving.driver_costs import SETS
 
 
 def lines(*args: object) -> list[str]:
-    found = CliRunner().invoke(main, ["replay", "--driver", "host", *map(str, args)])
+    found = CliRunner().invoke(main, ["replay", "--driver", "host", "--processes", "1", *map(str, args)])
     assert found.exit_code == 0, found.output
     return found.stdout.splitlines()
 
