@@ -10,6 +10,7 @@ import numpy as np
 from kernels_cu import launch
 from vmm import StateError, Stream, stream_handle
 from vmm.finishing import Finishing
+from vmm.shown import shown
 from vmm.views import import_cupy
 
 from .blocks.block_ids import id_array
@@ -28,7 +29,11 @@ def copy_one(pool: KVPool, source: int, target: int, stream: Stream) -> None:
 
 def copy_all(pool: KVPool, pairs: Sequence[tuple[int, int]], stream: Stream) -> None:
     """What ``KVPool.copy_blocks`` does."""
-    flat = _with_memory(pool, [block for pair in pairs for block in pair])
+    try:
+        blocks = [block for source, target in pairs for block in (source, target)]
+    except (TypeError, ValueError):
+        raise ValueError(f"copies are pairs (source, target), such as [(0, 1)], not {shown(pairs)}") from None
+    flat = _with_memory(pool, blocks)
     wanted = list(zip(flat[::2], flat[1::2], strict=True))
     if len({target for _source, target in wanted}) < len(wanted):
         raise StateError(f"a block is the target of two copies in {wanted[:8]}; give each one source")

@@ -239,7 +239,7 @@ class KVPool(PoolState):
 
         In the order of ``stream``, in as few steps as that allows. Pairs that go round in a circle need a block more
         for a moment: OutOfMemoryError where there is none. Raises RangeError for a block that is not there, StateError
-        for one without memory, or that is the target twice; nothing has changed then.
+        for one without memory, or that is the target twice, ValueError for what is no pair; nothing has changed then.
         """
         self.check_usable()
         copy_all(self, pairs, stream)

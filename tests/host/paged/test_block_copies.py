@@ -91,5 +91,8 @@ def test_wrong_pairs_are_named(pool):
         pool.copy_blocks([(blocks[0], 250)])
     with pytest.raises(vmm.RangeError, match="block 9999 is unknown"):
         pool.copy_blocks([(9999, blocks[0])])
+    for odd in ([tuple(blocks), (0,)], [(0, 1, 2, 0)], [(0,), (1,)], [0, 1], 7):
+        with pytest.raises(ValueError, match=r"copies are pairs \(source, target\), such as \[\(0, 1\)\], not "):
+            pool.copy_blocks(odd)
     pool.copy_blocks([])
     assert values(pool, blocks) == blocks
