@@ -29,13 +29,19 @@ def output_options(command: Command) -> Command:
     return command
 
 
-def check_outputs(sources: Iterable[str], json_path: str | None, plot_path: str | None) -> None:
+def check_outputs(
+    sources: Iterable[str], json_path: str | None, plot_path: str | None, record_path: str | None = None
+) -> None:
     """Find what cannot be written before anything runs."""
-    paths = [Path(path) for path in (json_path, plot_path) if path is not None]
-    for path in paths:
-        check_writable(path, *map(Path, sources))
-    if len(paths) == 2 and paths[0].resolve() == paths[1].resolve():
-        raise ValueError(f"{paths[0]} is named for the JSON and for the picture; give each a file of its own")
+    inputs, named = [Path(source) for source in sources], dict[Path, str]()
+    for what, name in (("the JSON", json_path), ("the picture", plot_path), ("the recording", record_path)):
+        if name is None:
+            continue
+        path = Path(name)
+        check_writable(path, *inputs)
+        other = named.setdefault(path.resolve(), what)
+        if other != what:
+            raise ValueError(f"{path} is named for {other} and for {what}; give each a file of its own")
     if plot_path is not None and Path(plot_path).suffix[1:].lower() not in FORMATS:
         raise ValueError(f"{plot_path}: a picture is written as {', '.join(FORMATS)}; end the name with one of them")
 

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import vmm
 from vmm.commands import terminal
 
-from ..atomic_file import check_writable
 from ..policies import POLICIES
 from ..recording.replayed import check_recordable, record_policy
 from ..replay import Run, load_workloads, report_of, run_all
@@ -142,9 +140,7 @@ def replay(
     """
     options = Options(**{name: value for name, value in given.items() if value not in (None, ())})
     files = [trace, *traces] if trace is not None else list(traces)
-    check_outputs(files, json_path, plot_path)
-    if record_path is not None:
-        check_writable(Path(record_path), *map(Path, files))
+    check_outputs(files, json_path, plot_path, record_path)
     setup = prepare(options)
     run = Run(setup, load_workloads(files, options), driver_costs(options.driver_costs))
     if record_path is not None:

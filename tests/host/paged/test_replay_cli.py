@@ -142,6 +142,7 @@ def refused(found: Result, *words: str) -> None:
         (["--pcie-bandwidth", "0"], ["PCIe bandwidth must be a number above 0, not 0"]),
         (["--prefix-cache"], ["says of no prompt how it begins", "leave the prefix cache out"]),
         (["--json-output", "x.png", "--plot", "./x.png"], ["x.png is named for the JSON and for the picture"]),
+        (["--record", "x", "--json-output", "./x"], ["x is named for the JSON and for the recording; give each a"]),
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(args: list[str], words: list[str], tmp_path: Path, monkeypatch) -> None:
