@@ -31,7 +31,7 @@ def device_shortage(device: Device, asked: int) -> Shortage:
         granted=limit.allows,
         cause=limit.name,
         limits=(limit,),
-        portions=portions_on(holders),
+        portions=tuple(Portion(one.name, one.bytes) for one in holders if one.bytes),
         holders=holders,
         remedies=tuple(_remedies(asked, limit, holders)),
     )
@@ -74,11 +74,6 @@ def ranges_on(device: Device) -> list[MemoryRange]:
     found = [one for one in list(device.driver.ranges) if hasattr(one, "supply")]
     ranges = cast("list[MemoryRange]", found)
     return sorted((one for one in ranges if one.device is device and not one.closed), key=lambda one: one.name)
-
-
-def portions_on(holders: tuple[Held, ...]) -> tuple[Portion, ...]:
-    """What is known to be in use, as portions."""
-    return tuple(Portion(one.name, one.bytes) for one in holders if one.bytes)
 
 
 def _beside(device: Device, ours: int, used: int) -> list[Held]:

@@ -11,6 +11,13 @@ MISSING = importlib.util.find_spec("cuda.core") is None
 pytestmark = pytest.mark.skipif(MISSING, reason="needs cuda.core: python -m pip install 'pagewalk[interop]'")
 
 
+def cuda_core():
+    """cuda.core; before 0.5 its classes were in cuda.core.experimental."""
+    from cuda import core
+
+    return core if hasattr(core, "MemoryResource") else importlib.import_module("cuda.core.experimental")
+
+
 @pytest.fixture
 def heap(device):
     with vmm.Heap(device, "1 GiB") as made:
@@ -23,8 +30,7 @@ def resource(heap):
 
 
 def test_it_is_a_memory_resource_of_the_host(resource):
-    core = pytest.importorskip("cuda.core")
-    assert isinstance(resource, getattr(core, "MemoryResource", object))
+    assert isinstance(resource, cuda_core().MemoryResource)
     assert (resource.is_device_accessible, resource.is_host_accessible, resource.device_id) == (False, True, -1)
 
 
@@ -79,9 +85,7 @@ class Foreign:
 
 
 def on_a_gpu():
-    from cuda import core as new
-
-    core = new if hasattr(new, "MemoryResource") else importlib.import_module("cuda.core.experimental")
+    core = cuda_core()
     with vmm.Device(0, driver="cuda") as device, device.current(), vmm.Heap(device, "64 MiB") as heap:
         resource = vmm.interop.cuda_core.memory_resource(heap)
         own = core.Stream.from_handle(0x57E400001230)
