@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from vmm import ChunkSupply, Share, Supply, format_size
+from vmm import ChunkSupply, Share, Supply, VmmError, format_size
 from vmm.givers import Giver
 from vmm.shortage import Held, Limit, Portion
 from vmm.shortage.device_memory import device_limit, holders_on
@@ -54,8 +54,11 @@ def holders_of(pool: KVPool, limit: Limit) -> list[Held]:
 
 
 def rows_free_on_device(pool: KVPool) -> int:
-    """Rows for which the device has memory, once what retires and what is only cached has gone."""
-    return pool.device.obtainable // pool.layout.row_bytes
+    """Rows for which the device has memory, once what retires and what is only cached has gone; all if it is silent."""
+    try:
+        return pool.device.obtainable // pool.layout.row_bytes
+    except VmmError:  # a device that does not answer hides no lack of memory
+        return pool.block_pool.rows.count
 
 
 def with_rows(pool: KVPool, asked: int, rows: int) -> int:

@@ -138,6 +138,21 @@ def test_a_driver_that_refuses_without_a_reason(failing):
             assert report_of(pool.claim, [3]).cause == "driver"
 
 
+def test_a_device_that_does_not_answer_hides_no_lack_of_memory(failing, monkeypatch):
+    device, api = failing
+
+    def refuse(_device):
+        raise vmm.DriverError("cuMemGetInfo", 999, "CUDA_ERROR_UNKNOWN")
+
+    with paged.KVPool(device, LAYOUT, budget=4 * CHUNK) as pool, spans_of(device, budget=CHUNK) as kv:
+        span = kv.open()
+        monkeypatch.setattr(vmm.Device, "memory_info", refuse)
+        api.arm("cuMemCreate")
+        assert report_of(pool.allocate, 1).cause == "driver"
+        assert report_of(pool.allocate, 17).cause == "budget"
+        assert report_of(span.append, 65).cause == "budget"
+
+
 # -- blocks as integers -----------------------------------------------------------------------------------------
 
 
