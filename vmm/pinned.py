@@ -39,7 +39,7 @@ class PinnedMemory:
                     error.add(f"{format_size(self.size)} of pinned host memory were asked")
                     error.report = pinned_shortage(device, self.size)
                     raise
-            device.pinned += self.size
+                device.pinned += self.size
             undo.pop_all()
 
     def __repr__(self) -> str:

@@ -89,3 +89,14 @@ def test_owners_may_be_closed_after_their_device():
     kv.close()
     heap.close()
     assert api.live().total == 0
+
+
+def test_pinned_memory_that_fails_at_its_last_call_is_counted_off(failing):
+    device, api = failing
+    api.arm("cuCtxPopCurrent", 1, code=1)
+    with pytest.raises(vmm.DriverError, match="cuCtxPopCurrent"):
+        vmm.pinned.PinnedMemory(device, 1 << 20)
+    assert (device.pinned, api.live().pinned) == (0, 0)
+    with vmm.pinned.PinnedMemory(device, 1 << 20):
+        assert device.pinned == 1 << 20
+    assert device.pinned == 0
