@@ -2,8 +2,9 @@
 
     python benchmarks/recording.py [TRACE] [--limit 1000] [--rounds 7] [--json]
 
-Processor time of one run; what is compared takes turns, and the ratio is the median of the ratios of neighbours, so
-that a machine that is busy slows both. Without TRACE a workload is made.
+Processor time of one run, which begins without the garbage of the one before; what is compared takes turns, and the
+ratio is the median of the ratios of neighbours, so that a machine that is busy slows both. Without TRACE a workload is
+made.
 
     event      PoolRecorder.note, in nanoseconds: no id, one id, 72 ids (a prompt's blocks), with a full ring that folds
     call       a driver call that does nothing: bare, and recorded with its duration
@@ -15,6 +16,7 @@ that a machine that is busy slows both. Without TRACE a workload is made.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import tempfile
@@ -39,6 +41,7 @@ POLICY = "paged-vmm"
 
 def seconds(call: Callable[[], object]) -> float:
     """Processor time of one call."""
+    gc.collect()
     start = time.process_time()
     call()
     return time.process_time() - start

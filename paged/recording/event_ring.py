@@ -15,8 +15,10 @@ from .kinds import WIDTH
 from .state import State
 
 _IDS_AN_EVENT = 16
-pack_row = struct.Struct(f"{WIDTH}q").pack
-"""The bytes of the columns of one event."""
+_ROW = struct.Struct(f"{WIDTH}q")
+ROW_BYTES = _ROW.size
+pack_row = _ROW.pack_into
+"""``pack_row(buffer, at, *columns)`` writes one event."""
 _PACKED = 4096  # numbers that are packed in one go, as arguments of one call
 _BATCH = 2048  # events whose ids wait in a list, which is faster to extend than an array
 
@@ -24,8 +26,9 @@ _BATCH = 2048  # events whose ids wait in a list, which is faster to extend than
 class EventRing:
     """Keeps at least the last ``capacity`` / 2 events and at most ``capacity``; ids are bounded to 16 an event.
 
-    ``add`` keeps one. Who has many gives ``add_row`` what ``pack_row`` makes of their columns, extends by
-    ``extend_ids``, and calls ``settle`` whenever ``waiting`` has ``batch`` numbers.
+    ``add`` keeps one. Who has many does the same without the call: ``pack_row`` writes the columns into ``waiting`` at
+    ``filled``, which goes on by ``ROW_BYTES``; ``extend_ids`` takes the ids; and ``settle`` is called where ``filled``
+    is ``batch``.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -34,31 +37,33 @@ class EventRing:
         self.capacity = capacity
         self.base = State()
         self.dropped = 0
-        self.waiting = array("q")
-        self.batch = min(_BATCH, capacity // 2) * WIDTH
+        self.batch = min(_BATCH, capacity // 2) * ROW_BYTES
+        self.waiting = bytearray(self.batch)
+        self.filled = 0  # bytes of it
         self._waiting_ids: list[int] = []
-        self.add_row, self.extend_ids = self.waiting.frombytes, self._waiting_ids.extend
+        self.extend_ids = self._waiting_ids.extend
         self._rows, self._ids = array("q"), array("i")
         self._older: tuple[array[int], array[int]] | None = None
         self._most_rows = capacity // 2 * WIDTH
         self._most_ids = capacity // 2 * _IDS_AN_EVENT
 
     def __len__(self) -> int:
-        numbers = len(self.waiting) + len(self._rows) + (len(self._older[0]) if self._older else 0)
-        return numbers // WIDTH
+        numbers = len(self._rows) + (len(self._older[0]) if self._older else 0)
+        return numbers // WIDTH + self.filled // ROW_BYTES
 
     def add(self, row: Sequence[int], ids: Sequence[int]) -> None:
         """Keep one event: its ``Columns`` and its ids."""
-        self.add_row(pack_row(*row))
-        self.extend_ids(ids)
-        if len(self.waiting) >= self.batch:
+        if self.filled == self.batch:
             self.settle()
+        pack_row(self.waiting, self.filled, *row)
+        self.filled += ROW_BYTES
+        self.extend_ids(ids)
 
     def settle(self) -> None:
         """Pack what waits; where a half is full then, it becomes the older one, and that is folded into the base."""
-        self._rows.extend(self.waiting)
+        self._rows.frombytes(memoryview(self.waiting)[: self.filled])
         _pack(self._ids, self._waiting_ids)
-        del self.waiting[:]
+        self.filled = 0
         self._waiting_ids.clear()
         if len(self._rows) >= self._most_rows or len(self._ids) >= self._most_ids:
             self._turn()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vmm import Recorder
 
 from .call_buckets import CallBuckets, Mark, Totals
-from .event_ring import EventRing, pack_row
+from .event_ring import ROW_BYTES, EventRing, pack_row
 from .geometry import geometry_of
 from .pool_taps import PoolTaps
 from .recording import Recording
@@ -25,13 +25,20 @@ _STEP, _SIMULATED_STEP = 10_000_000, 200_000_000
 """Nanoseconds between two marks of the driver's calls, to begin with: simulated time goes faster."""
 
 
+class SimulatedClock(Protocol):
+    """Whatever time is simulated by: it is asked at every event, and an attribute is the fastest answer."""
+
+    now: float
+    """Seconds since the beginning."""
+
+
 class PoolRecorder:
     """Records ``pool`` from now until ``close``: the last ``capacity`` events, and what came before them as a state.
 
     ``calls`` is the recorder that was given to the pool's Device, if the driver's calls are wanted too; ``totals``
-    counts them instead where somebody else does. ``clock`` gives the moment in nanoseconds (by default the time that
-    has passed), ``live`` how many tokens exist. ``about`` is told to whoever reads the recording: where it comes from.
-    Raises ValueError for a capacity below 2.
+    counts them instead where somebody else does. ``clock`` has the moment where time is simulated (by default it is the
+    time that has passed), ``live`` says how many tokens exist. ``about`` is told to whoever reads the recording: where
+    it comes from. Raises ValueError for a capacity below 2.
     """
 
     def __init__(
@@ -40,7 +47,7 @@ class PoolRecorder:
         *,
         calls: Recorder | None = None,
         capacity: int = CAPACITY,
-        clock: Callable[[], int] | None = None,
+        clock: SimulatedClock | None = None,
         live: Callable[[], int] | None = None,
         totals: Callable[[], Totals] | None = None,
         about: dict[str, Any] | None = None,
@@ -50,7 +57,7 @@ class PoolRecorder:
         self.simulated = clock is not None
         self.buckets = CallBuckets(_SIMULATED_STEP if self.simulated else _STEP)
         self._origin = time.perf_counter_ns()
-        self._now = clock
+        self._clock = clock
         self._live = live or (lambda: pool.tokens)
         self._totals = totals or (_totals_of(calls) if calls else None)
         self._geometry = geometry_of(pool)
@@ -65,7 +72,7 @@ class PoolRecorder:
 
     def recording(self) -> Recording:
         """What is recorded so far, as data; recording goes on."""
-        moment = self._now() if self._now else time.perf_counter_ns() - self._origin
+        moment = int(self._clock.now * 1e9) if self._clock else time.perf_counter_ns() - self._origin
         self._mark(moment)
         about = {
             **self.about,
@@ -84,21 +91,24 @@ class PoolRecorder:
 
     def _make_note(self) -> Note:
         """The function that keeps an event, with all that it needs at hand: it runs at every one."""
-        clock, now, live, origin = time.perf_counter_ns, self._now, self._live, self._origin
+        time_ns, clock, live, origin = time.perf_counter_ns, self._clock, self._live, self._origin
         ring, buckets, mark = self.ring, self.buckets, self._mark
-        add_row, extend_ids, waiting, batch = ring.add_row, ring.extend_ids, ring.waiting, ring.batch
+        extend_ids, waiting, batch = ring.extend_ids, ring.waiting, ring.batch
 
         def note(
             kind: int, sequence: int = -1, a: int = 0, b: int = 0, ids: Sequence[int] = (), start: int = 0
         ) -> None:
             """Keep one event, which began at ``start`` (perf_counter_ns) and has just ended."""
-            end = clock()
+            end = time_ns()
             began = start or end
-            moment = now() if now else end - origin
-            add_row(pack_row(moment, kind, sequence, a, b, began, end - began, live(), len(ids)))
-            extend_ids(ids)
-            if len(waiting) >= batch:
+            moment = int(clock.now * 1e9) if clock is not None else end - origin
+            at = ring.filled
+            if at == batch:
                 ring.settle()
+                at = 0
+            pack_row(waiting, at, moment, kind, sequence, a, b, began, end - began, live(), len(ids))
+            ring.filled = at + ROW_BYTES
+            extend_ids(ids)
             if moment >= buckets.due:
                 mark(moment)
 

@@ -49,6 +49,10 @@ class PoolTaps:
         """Wrap a method of something else too, until ``close``."""
         self._taps.tap(owner, name, wrapper)
 
+    def replace(self, owner: Any, name: str, by: Any) -> None:
+        """Put something in the place of a part, until ``close``."""
+        self._taps.replace(owner, name, by)
+
     def leave_allocations(self) -> None:
         """Wrap ``KVPool.allocate`` no more: whoever asks for blocks tells of them."""
         self._taps.leave(self.pool, "allocate")
@@ -109,41 +113,49 @@ class PoolTaps:
         return began
 
     def _open(self, inner: Method) -> Method:
+        start = Kind.START  # looked up here: Python 3.11 makes a function call of it
+
         def open_row(epoch: int) -> int:
             row: int = inner(epoch)
             number = self.numbers[row] = next(self._next)
-            self.note(Kind.START, number, self.label)
+            self.note(start, number, self.label)
             return row
 
         return open_row
 
     def _end(self, inner: Method) -> Method:
+        end = Kind.END
+
         def close(row: int) -> None:
             tokens = int(self.pool.table.lengths[row])
             inner(row)
-            self.note(Kind.END, self.numbers.pop(row, -1), tokens)
+            self.note(end, self.numbers.pop(row, -1), tokens)
 
         return close
 
     def _put(self, inner: Method) -> Method:
+        told = Kind.PUT
+
         def put(row: int, column: int, blocks: Any) -> None:
             inner(row, column, blocks)
             if not len(blocks):
                 return
             tokens = int(self.pool.table.lengths[row])
             ids = listed(blocks)
-            self.note(Kind.PUT, self.numbers.get(row, -1), tokens, column, ids, self.take_start())
+            self.note(told, self.numbers.get(row, -1), tokens, column, ids, self.take_start())
 
         return put
 
     def _put_each(self, inner: Method) -> Method:
+        told = Kind.PUT_EACH
+
         def put_each(rows: Any, columns: Any, blocks: Any) -> None:
             inner(rows, columns, blocks)
             if len(rows):
                 numbers = [self.numbers.get(row, -1) for row in rows.tolist()]
                 named = listed(blocks)
                 ids = list(chain.from_iterable(zip(numbers, columns.tolist(), named, strict=True)))
-                self.note(Kind.PUT_EACH, -1, 0, 0, ids, self.take_start())
+                self.note(told, -1, 0, 0, ids, self.take_start())
 
         return put_each
 
@@ -209,7 +221,7 @@ class _Untapped:
 
     def __init__(self, owner: Any, name: str) -> None:
         self._owner, self._name = owner, name
-        self._wrapped = owner.__dict__[name]
+        self._wrapped = getattr(owner, name)
 
     def __enter__(self) -> None:
         delattr(self._owner, self._name)

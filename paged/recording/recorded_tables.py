@@ -1,4 +1,4 @@
-"""Taps on the block tables of a replay's policy: each is recorded under the number of its request.
+"""The block tables of a replay's policy, recorded under the numbers of its requests.
 
 Bare lists of blocks, with which a replay runs fastest, are no sequences of the pool; so it is told here what they hold.
 """
@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..policies.tables import BareTables, Tables
+from ..policies.paged_pool import PagedPool
+from ..policies.tables import BareTables
 from .kinds import Kind
 from .pool_recorder import PoolRecorder
 from .taps import Method
 
 
-def record_tables(tables: Tables, recorder: PoolRecorder) -> None:
-    """Tell ``recorder`` what ``tables`` hold from now on, until it is closed."""
+def record_tables(policy: PagedPool, recorder: PoolRecorder) -> None:
+    """Tell ``recorder`` what the tables of ``policy`` hold from now on, until it is closed."""
     taps = recorder.taps
-    if isinstance(tables, BareTables):
+    if isinstance(policy.tables, BareTables):
         taps.leave_allocations()  # they are told of here
-        bare = _BareTaps(tables, recorder)
-        taps.tap(tables, "extend", bare.extend)
-        taps.tap(tables, "free", bare.free)
+        taps.replace(policy, "tables", _RecordedTables(policy.tables, recorder))
         return
 
     def labelled(inner: Method) -> Method:
@@ -31,45 +30,41 @@ def record_tables(tables: Tables, recorder: PoolRecorder) -> None:
         return named
 
     for name in ("recall", "extend"):
-        taps.tap(tables, name, labelled)
+        taps.tap(policy.tables, name, labelled)
 
 
-class _BareTaps:
-    """What bare lists are given and give back; ``known`` has the number of each request and the blocks told of it."""
+class _RecordedTables(BareTables):
+    """The lists of ``tables``, and each change told. It is told here, where it is made, for that costs least."""
 
     def __init__(self, tables: BareTables, recorder: PoolRecorder) -> None:
-        self.tables, self.note, self.taps = tables, recorder.note, recorder.taps
-        self.known: dict[int, list[int]] = {}
+        super().__init__(recorder.pool)
+        self.lists = tables.lists
+        self._taps, self._clock, self._note = recorder.taps, recorder.taps.clock, recorder.note
+        self._numbers: dict[int, int] = {}  # of the requests that are told of
+        self._put, self._end = Kind.PUT, Kind.END  # looked up here: Python 3.11 makes a function call of it
 
-    def extend(self, inner: Method) -> Method:
+    def extend(self, request: int, tokens: int) -> int:
         """Blocks that are new in a list go into its table."""
-        clock, note, known, lists = self.taps.clock, self.note, self.known, self.tables.lists
+        began = self._clock()
+        table = self.lists.setdefault(request, [])
+        held = len(table)
+        new = self._pool.allocate(-(-tokens // self._size) - held)
+        table += new
+        number = self._numbers.get(request)
+        if number is None:
+            number = self._started(request)
+            held, new = 0, table
+        self._note(self._put, number, tokens, held, new, began)
+        return len(table)
 
-        def extend(request: int, tokens: int) -> int:
-            began = clock()
-            held: int = inner(request, tokens)
-            told = known.get(request) or self._started(request)
-            number, had = told
-            told[1] = held
-            note(Kind.PUT, number, tokens, had, lists[request][had:], began)
-            return held
-
-        return extend
-
-    def free(self, inner: Method) -> Method:
+    def free(self, request: int) -> None:
         """Its table ends."""
-        clock, note, known = self.taps.clock, self.note, self.known
+        began = self._clock()
+        super().free(request)
+        if request in self._numbers:
+            self._note(self._end, self._numbers.pop(request), -1, start=began)
 
-        def free(request: int) -> None:
-            began = clock()
-            inner(request)
-            if request in known:
-                note(Kind.END, known.pop(request)[0], -1, start=began)
-
-        return free
-
-    def _started(self, request: int) -> list[int]:
-        number = self.taps.new_number()
-        self.note(Kind.START, number, request)
-        told = self.known[request] = [number, 0]
-        return told
+    def _started(self, request: int) -> int:
+        number = self._numbers[request] = self._taps.new_number()
+        self._note(Kind.START, number, request)
+        return number

@@ -81,11 +81,14 @@ class Recording:
     @classmethod
     def of(cls, about: dict[str, Any], ring: EventRing, marks: Sequence[Mark], calls: Recorder | None) -> Recording:
         """What a recorder has, with the state before its first event as events."""
-        first, first_ids = base_events(ring.base) if ring.dropped else (array("q"), array("i"))
         rows, ids = ring.events()
-        told = {"base_events": len(first) // WIDTH, "calls_dropped": calls.dropped if calls else 0}
+        kept_rows = len(rows)
+        if ring.dropped:
+            first, first_ids = base_events(ring.base)
+            rows, ids = first + rows, first_ids + ids
+        told = {"base_events": (len(rows) - kept_rows) // WIDTH, "calls_dropped": calls.dropped if calls else 0}
         kept = calls.kept(about["origin"]) if calls else ()
-        return cls({**about, **told}, first + rows, first_ids + ids, kept, tuple(marks))
+        return cls({**about, **told}, rows, ids, kept, tuple(marks))
 
     def columns(self) -> dict[str, Numbers]:
         """One array a field of Columns, int64 [events]."""

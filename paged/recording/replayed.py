@@ -76,13 +76,13 @@ class _Watcher:
             policy.pool,
             calls=self.calls,
             capacity=self.capacity,
-            clock=lambda: int(simulation.now * 1e9),
-            live=live,
+            clock=simulation,
+            live=live.counter(),
             totals=None if self.calls else lambda: (counts.counts(), {}),
             about=self._about(),
         )
         with recorder:
-            record_tables(policy.tables, recorder)
+            record_tables(policy, recorder)
             live.watch(recorder.taps)
             yield
             self.recording = _costed(recorder.recording(), self.run.costs)
@@ -108,5 +108,5 @@ def _costed(recording: Recording, costs: DriverCosts) -> Recording:
 
 
 def _nanoseconds(counts: Mapping[str, int], costs: DriverCosts) -> dict[str, int]:
-    known = {name: costs.microseconds.get(name, 0.0) * count for name, count in counts.items()}
-    return {name: round(us * 1000) for name, us in known.items() if us}
+    each = costs.microseconds
+    return {name: round(each[name] * count * 1000) for name, count in counts.items() if each.get(name)}

@@ -17,11 +17,11 @@ class DriverCalls:
         self.api = CountedDriver(api, self)
         self.timed = timed
         self.seconds = 0.0
-        self._counts: dict[str, list[int]] = {}
+        self._counts: dict[str, list[int]] = {}  # in the order of their names
 
     def counts(self) -> dict[str, int]:
         """How often each function was called, in the order of their names."""
-        return {name: self._counts[name][0] for name in sorted(self._counts) if self._counts[name][0]}
+        return {name: count for name, (count,) in self._counts.items() if count}
 
     def clear(self) -> None:
         """Forget what was counted."""
@@ -32,6 +32,7 @@ class DriverCalls:
     def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, counted under ``name``."""
         count = self._counts.setdefault(name, [0])
+        self._counts = dict(sorted(self._counts.items()))
 
         def counted(*args: Any) -> Any:
             count[0] += 1

@@ -43,9 +43,11 @@ class Scheduler:
 
     After ``schedule`` the public counts describe the step: ``tokens`` computed, ``kv_tokens`` attended to,
     ``prefill_tokens`` of prompts; ``live_tokens`` are in memory, one that several sequences share counted for each.
+    ``held_tokens`` are those at any moment: ``live_tokens`` still has those of sequences that ended with the step.
+    Tokens of a step that is being composed are held as soon as memory is asked for them, and those of a sequence that
+    leaves until the policy takes its memory back; meanwhile ``leaving`` has them, and otherwise 0.
     ``generated`` counts the output of what has completed, ``written`` the tokens computed in all steps, ``swapped`` the
-    preemptions whose tokens were copied to ``host_space``. ``leaving`` is, while the policy takes a sequence's memory
-    back, how many tokens it had, and otherwise 0. ``touched`` says that the policy's usage may have changed
+    preemptions whose tokens were copied to ``host_space``. ``touched`` says that the policy's usage may have changed
     since the last step. Raises SchedulerError when nothing can run any more.
     """
 
@@ -61,12 +63,12 @@ class Scheduler:
         self.tokens = self.kv_tokens = self.prefill_tokens = self.live_tokens = 0
         self.preemptions = self.swapped = self.completed = self.generated = self.too_long = self.never_fits = 0
         self.written = 0
+        self.held_tokens = 0
         self.touched = True
         self._spare = int(limits.watermark * policy.budget)  # bytes kept free at admission
         self._decoding = 0  # how many sequences decode, and
         self._decode_tokens = 0  # the sum of their tokens
         self._partial: Job | None = None  # the one whose prompt is partly computed
-        self._placing = 0  # tokens that are given memory now, and are in no other count yet
         self._ready: list[Job] = []  # those whose prompts end in this step
         self._growing: dict[int, list[Job]] = {}  # by the step in which they outgrow their room
         self._stopping: dict[int, list[Job]] = {}  # by their last step
@@ -77,16 +79,6 @@ class Scheduler:
     def rejected(self) -> int:
         """Requests that were refused: longer than max_model_len, or than what the budget can ever hold."""
         return self.too_long + self.never_fits
-
-    @property
-    def held_tokens(self) -> int:
-        """Tokens in memory now; ``live_tokens`` still has those of sequences that ended with the step.
-
-        Those of a step that is being composed are counted as soon as memory is asked for them, and those of a sequence
-        that leaves until the policy has taken its memory back (``leaving``).
-        """
-        ready = sum(job.computed for job in self._ready) if self._ready else 0  # most often nobody is
-        return self._decode_tokens + self._placing + ready + (self._partial.computed if self._partial else 0)
 
     @property
     def spare(self) -> int:
@@ -121,6 +113,7 @@ class Scheduler:
         if self.touched:
             self.policy.tidy()
         self._decode_tokens += self._decoding  # one each; whoever is preempted takes it back
+        self.held_tokens += self._decoding
         due = self._growing.pop(self.step, None)
         if due:
             self._grow(due)
@@ -193,6 +186,7 @@ class Scheduler:
     def _take_back(self, job: Job, tokens: int) -> None:
         """Let the policy have the memory of a sequence that had so many tokens."""
         del self.running[job.number]
+        self.held_tokens -= tokens
         self.leaving = tokens
         self.policy.finish(job.number)
         self.leaving = 0
@@ -208,12 +202,13 @@ class Scheduler:
     def _make_room(self) -> None:
         """Give the prompt that is partly computed memory for its next part, or preempt until it has it or is gone."""
         while self._partial:
-            job = self._partial
-            tokens = job.computed + self._part(job)
+            job, part = self._partial, self._part(self._partial)
+            tokens = job.computed + part
             if tokens <= job.room:
+                self.held_tokens += part
                 return
             if self.policy.can_grow(job.number, tokens):
-                self._placing = tokens - job.computed
+                self.held_tokens += part
                 job.room = self.policy.grow(job.number, tokens)
                 self.touched = True
                 return
@@ -237,7 +232,7 @@ class Scheduler:
         else:
             job.computed = self.policy.recall(job.number)
         size = min(budget, job.target - job.computed)
-        self._placing = job.computed + size
+        self.held_tokens += job.computed + size
         self.running[job.number] = job
         job.room = self.policy.admit(job.number, job.computed + size, job.target)
         self.touched = True
@@ -245,8 +240,7 @@ class Scheduler:
         return self._compute(job, size)
 
     def _compute(self, job: Job, size: int) -> int:
-        """Compute ``size`` more tokens of a prompt in this step."""
-        self._placing = 0
+        """Compute ``size`` more tokens of a prompt in this step; they are held already."""
         job.computed += size
         self.tokens += size
         self.prefill_tokens += size

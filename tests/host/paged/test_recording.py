@@ -1,7 +1,9 @@
 """Recording: what a pool does, told event by event, leads to the pool's own state; in bounded memory, and in a file."""
 
 import dataclasses
+import gc
 import json
+import sys
 from array import array
 
 import numpy as np
@@ -49,6 +51,18 @@ def test_a_life_is_told_in_order(device):
         sequence.append(10)  # in the last block still
         sequence.free()
         assert kinds(recorder.recording()) == ["START", "COMMIT", "PUT", "DECOMMIT", "END"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 every object has a dictionary")
+def test_what_is_tapped_keeps_its_attributes_in_itself(device):
+    """CPython makes the dictionary of an object when somebody asks for it, and reads every attribute slower then."""
+    with make_pool(device) as pool, record(pool):
+        pool.sequence().append(5000)
+        tapped = {"allocate": pool, "put": pool.table, "commit": pool.memory, "fall_asleep": pool.range}
+        for name, owner in tapped.items():
+            parts = gc.get_referents(owner)
+            assert any(part is getattr(owner, name) for part in parts)  # the wrapper is the object's own
+            assert not any(name in part for part in parts if isinstance(part, dict)), owner
 
 
 def test_live_is_the_pools_own_after_each_event(device):

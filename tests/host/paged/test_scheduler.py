@@ -295,6 +295,41 @@ def test_every_way_to_serve_is_that_of_the_plain_simulation(scheduling: str, pre
     assert (30 < swapped < preempted - 30) if preemption == "swap" else swapped == 0
 
 
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_held_tokens_are_those_of_the_step_and_less_what_leaves(preemption: str) -> None:
+    """``live_tokens`` is compared with the plain simulation above; what is held is the same until somebody leaves."""
+    ends, preempted = 0, 0
+    for seed in range(60):
+        rng = random.Random(f"{seed}{preemption}")
+        size = rng.choice([1, 2, 5, 16])
+        load, limits, _ = drawn(rng, size)
+        serving = Serving("fcfs", preemption, 100 * LINE.token_bytes)
+        policy = Blocks(rng.randint(60, 120) // size, size)
+        scheduler = Scheduler(policy, limits, serving.waiting(), serving.host_space(LINE.token_bytes))
+        left: list[int] = []
+        finish = policy.finish
+
+        def told(request: int, scheduler=scheduler, left=left, finish=finish) -> None:
+            before = scheduler.held_tokens
+            finish(request)
+            left.append(scheduler.leaving)
+            assert scheduler.leaving > 0 and scheduler.held_tokens == before >= 0
+
+        policy.finish = told
+        for number, (prompt, output) in enumerate(zip(load.prompt.tolist(), load.output.tolist(), strict=True)):
+            scheduler.submit(number, prompt, output)
+        while scheduler.running or scheduler.waiting:
+            scheduler.schedule()
+            assert scheduler.held_tokens == scheduler.live_tokens
+            left.clear()
+            scheduler.complete()
+            assert (scheduler.held_tokens, scheduler.leaving) == (scheduler.live_tokens - sum(left), 0)
+            ends += len(left)
+        assert scheduler.held_tokens == 0
+        preempted += scheduler.preemptions
+    assert ends > 300 and preempted > 30
+
+
 def test_random_workloads_reach_preemption_and_rejection() -> None:
     """The comparison above would prove little if the cases that matter never came up in it."""
     seen = {"preempted": 0, "rejected": 0, "cut": 0}
