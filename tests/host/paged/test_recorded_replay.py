@@ -1,5 +1,6 @@
 """A replay that is recorded: the same figures, every request's blocks, and moments of the simulation."""
 
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,8 +12,10 @@ from click.testing import CliRunner
 import paged
 from paged.commands.group import main
 from paged.page.write import page_data
-from paged.recording import Recording
+from paged.policies.paged_vmm import PagedVmm
+from paged.recording import PoolRecorder, Recording
 from paged.recording.kinds import Kind
+from paged.recording.recorded_tables import record_tables
 from paged.recording.replayed import record_policy
 from paged.recording.state import State, split
 from paged.replay.options import Options
@@ -79,6 +82,58 @@ def test_every_request_begins_ends_and_had_the_blocks_that_its_tokens_need(
     assert labels == Counter(range(30))
     assert most == {n: -(-(100 + 40 * n + 20 + n - 1) // 16) for n in range(30)}
     assert state.sequences == {}
+
+
+@pytest.mark.parametrize("compact", [None, 1.05])
+def test_the_tables_of_the_recording_are_those_of_the_policy(device, compact: float | None) -> None:
+    """After every operation, also of requests that were there before the recorder, and no longer when it is closed."""
+    layout = paged.KVLayout(paged.KVSpec(2, 4, 64, "float16"), 16, chunk=2 << 20)
+    policy = PagedVmm(device, 64 << 20, layout, compact=compact)
+    random, held = np.random.default_rng(5), {}
+    for request in (3, 4):
+        policy.admit(request, 100 * request, 100 * request)
+        held[request] = 100 * request
+    with contextlib.closing(policy), PoolRecorder(policy.pool) as recorder:
+        before = policy.tables
+        record_tables(policy, recorder)
+        for step in range(5, 300):
+            request = int(random.choice(list(held)))
+            if len(held) < 6:
+                held[step] = int(random.integers(1, 900))
+                policy.admit(step, held[step], held[step])
+            elif random.random() < 0.25:
+                policy.finish(request)
+                del held[request]
+            else:
+                held[request] += int(random.integers(1, 60))
+                policy.grow(request, held[request])
+            policy.tidy()
+            found = tables_of(recorder.recording())
+            known = {one: policy.tables.blocks(one) for one in held}
+            assert {one: len(table) for one, table in found.items() if one >= 5} == {
+                one: count for one, count in known.items() if one >= 5
+            }
+            if compact is None:
+                assert {one: policy.tables.lists[one] for one in found} == found
+        assert len(found) >= 4
+        told: Counter[int] = Counter()
+        for event, ids in split(recorder.recording().rows, recorder.recording().ids):
+            if event.kind == Kind.PUT:
+                assert event.b == told[event.sequence]
+                told[event.sequence] += len(ids)
+        assert 0 < policy.pool.block_pool.used == sum(known.values())
+        recorder.close()
+        assert policy.tables is before
+        for request in held:
+            policy.finish(request)
+        assert policy.pool.block_pool.used == 0
+
+
+def tables_of(recording: Recording) -> dict[int, list[int]]:
+    """The request of each table, and its blocks."""
+    state = State()
+    state.apply_all(recording.rows, recording.ids)
+    return {sequence.label: sequence.held for sequence in state.sequences.values()}
 
 
 def test_the_tokens_of_an_ended_sequence_are_gone_with_its_blocks(trace: Path) -> None:

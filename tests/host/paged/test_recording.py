@@ -15,6 +15,7 @@ from paged.recording import Recording, RecordingError, record
 from paged.recording.event_ring import EventRing
 from paged.recording.kinds import WIDTH, Kind
 from paged.recording.state import State, split
+from paged.recording.taps import Taps
 
 SPEC = paged.KVSpec(8, 4, 64, "float16")  # 256 tokens are 2 MiB: a chunk
 
@@ -54,15 +55,26 @@ def test_a_life_is_told_in_order(device):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 every object has a dictionary")
-def test_what_is_tapped_keeps_its_attributes_in_itself(device):
+def test_what_is_tapped_keeps_its_attributes_in_itself():
     """CPython makes the dictionary of an object when somebody asks for it, and reads every attribute slower then."""
-    with make_pool(device) as pool, record(pool):
-        pool.sequence().append(5000)
-        tapped = {"allocate": pool, "put": pool.table, "commit": pool.memory, "fall_asleep": pool.range}
-        for name, owner in tapped.items():
-            parts = gc.get_referents(owner)
-            assert any(part is getattr(owner, name) for part in parts)  # the wrapper is the object's own
-            assert not any(name in part for part in parts if isinstance(part, dict)), owner
+
+    class Owner:
+        def __init__(self):
+            self.part = object()
+
+        def method(self):
+            return 1
+
+    def dictionaries():
+        return [made for made in gc.get_referents(owner) if isinstance(made, dict)]
+
+    owner, taps = Owner(), Taps()
+    taps.tap(owner, "method", lambda inner: lambda: inner() + 1)
+    taps.replace(owner, "part", 5)
+    assert (owner.method(), owner.part, dictionaries()) == (2, 5, [])
+    taps.close()
+    assert (owner.method(), type(owner.part), dictionaries()) == (1, object, [])
+    assert vars(owner).keys() == {"part"}
 
 
 def test_live_is_the_pools_own_after_each_event(device):
