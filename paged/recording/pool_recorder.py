@@ -72,7 +72,7 @@ class PoolRecorder:
 
     def recording(self) -> Recording:
         """What is recorded so far, as data; recording goes on."""
-        moment = int(self._clock.now * 1e9) if self._clock else time.perf_counter_ns() - self._origin
+        moment = int(self._clock.now * 1e9) if self._clock is not None else time.perf_counter_ns() - self._origin
         self._mark(moment)
         about = {
             **self.about,
